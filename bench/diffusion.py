@@ -24,7 +24,7 @@ def run() -> Iterator[tuple[str, float, str]]:
     from sorites.diffusion.pipeline import load
     from sorites.diffusion.sampler import SamplerOptions as Drawing
     from sorites.diffusion.sampler import along, sample
-    from sorites.diffusion.sliders import shelf
+    from sorites.diffusion.shelves import shelf
 
     pipe, shelf_ = load("toy"), shelf("toy")
     disc = shelf_.concepts[0]

@@ -24,7 +24,7 @@ from sorites.apps.generation.recipes import TOY
 from sorites.apps.generation.sliders import train_sliders
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sampler import TOY_DRAWING, Request, along, sample
-from sorites.diffusion.sliders import shelf
+from sorites.diffusion.shelves import shelf
 from sorites.diffusion.toy.world import KINDS, SHAPES, STYLES
 
 GATE = 0.95

@@ -43,10 +43,19 @@ runner = CliRunner()
         (["images", "--workers", "2", "--out", "OUT"], "--workers requires --engine"),
         (["images", "--engine", "rai", "--out", "OUT"], "no engine named 'rai'. Did you mean ray"),
         (["check", "OUT"], "has no manifest.parquet"),
+        (["sliders", "--shift", "fog", "--class", "disc", "--out", "OUT/x"], "vocabulary named 'fog'"),
+        (["images", "--scheduler", "dpm", "--out", "OUT"], "scheduler: expected ddim"),
+        (["images", "--seeding", "none", "--out", "OUT"], "seeding: expected prompt"),
+        (["words", "--class", "dics", "--source", "folder:OUT", "--out", "OUT"], "Did you mean disc"),
+        (
+            ["words", "--pipeline", "/nowhere", "--source", "folder:/missing", "--out", "OUT"],
+            "/missing",
+        ),
     ],
 )
 def test_what_cannot_be_is_said(words: list[str], said: str, tmp_path: Path) -> None:
-    done = runner.invoke(app, ["generate", *(str(tmp_path) if word == "OUT" else word for word in words)])
+    done = runner.invoke(app, ["generate", *(word.replace("OUT", str(tmp_path)) for word in words)])
+    assert not list(tmp_path.iterdir()), "nothing is claimed"
     assert isinstance(done.exception, SoritesError), done.output
     assert said in str(done.exception)
 

@@ -18,7 +18,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
 from sorites.diffusion.pipeline import load
 from sorites.diffusion.sampler import Request, SamplerOptions, along, sample
-from sorites.diffusion.sliders import Concept, shelf
+from sorites.diffusion.shelves import Concept, shelf
 
 FEW = SamplerOptions(steps=4, guidance=2.0, negative="")
 SHAPES = labels(["disc", "cross"])

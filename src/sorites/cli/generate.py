@@ -17,7 +17,7 @@ from sorites.core.errors import SoritesError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from sorites.apps.generation.images import Spread
+    from sorites.apps.generation.spread import Spread
     from sorites.diffusion.pipeline import Pipe
     from sorites.diffusion.sampler import SamplerOptions
 
@@ -59,6 +59,22 @@ Size = Annotated[
         help="Scale images to this width; default: 256 as published, unscaled for toy.",
     ),
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="NAME",
+        help="ddim, euler, dpm++, unipc, pndm, ..., or own, that of the pipeline; ddim as published.",
+    ),
+]
+Seeding = Annotated[
+    str | None,
+    typer.Option(
+        "--seeding",
+        metavar="prompt|plain",
+        help="Noise from class and seed (default), or from the seed alone, as in the published images.",
+    ),
+]
 Device = Annotated[
     str | None,
     typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1; default: a GPU if available."),
@@ -74,7 +90,9 @@ Number = Annotated[
 LearntWords = Annotated[
     str | None,
     typer.Option(
-        "--words", metavar="DIR", help='Learnt words, from "sorites generate words", instead of class names.'
+        "--words",
+        metavar="DIR",
+        help='Learnt words, from "sorites generate words", or a released text encoder (IN*), for classes.',
     ),
 ]
 Classes = Annotated[
@@ -84,8 +102,8 @@ ClassSet = Annotated[
     str | None,
     typer.Option(
         "--classes",
-        metavar="cns|toy|FILE",
-        help="The 100 classes of CNS-Bench, the four of the toy, or a file with one per line.",
+        metavar="cns|imagenet|toy|FILE",
+        help="The 100 classes of CNS-Bench, ImageNet's 1000, the toy's four, or a file with one per line.",
     ),
 ]
 RecipeName = Annotated[
@@ -100,6 +118,14 @@ TrainingBatch = Annotated[int | None, typer.Option("--batch", metavar="N", help=
 Batch = Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Batch size.")]
 ImageFormat = Annotated[
     str | None, typer.Option("--format", metavar="jpg|png", help="File format; jpg as published.")
+]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="Work in worker processes: processes, or ray (also on a cluster).",
+    ),
 ]
 OutImages = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the images.")]
 
@@ -248,6 +274,7 @@ def styles(
     ] = False,
     noise_steps: Steps = None,
     guidance: Guidance = None,
+    scheduler: Scheduler = None,
     size: Annotated[
         int | None, typer.Option("--size", metavar="PX", help="Scale images to this width.")
     ] = None,
@@ -267,7 +294,7 @@ def styles(
     from sorites.evaluation.facts.distance import checked_distance
 
     prompt_plan = pair_prompts(labels_of(labels), styles_of(style_file), blocked_words(block), prompts)
-    drawing = _drawing(pipeline == "toy", noise_steps, guidance, None, None, size)
+    drawing = _drawing(pipeline == "toy", noise_steps, guidance, size=size, scheduler=scheduler)
     passes = drawing.steps * (2 if drawing.guidance > 1 else 1)
     say(
         f"{len(prompt_plan):,} prompts: {len(prompt_plan.labels):,} labels in"
@@ -280,14 +307,16 @@ def styles(
     if plan:
         return
     from sorites.apps.generation.safety import checker
-    from sorites.apps.generation.styles import Order, draw_styles
+    from sorites.apps.generation.styles import Order, draw_styles, require_source
     from sorites.core.progress import bars
     from sorites.diffusion.pipeline import load
 
     how = checked_distance(
         encoder=encoder, against=against, limit=limit, decomposition=decomposition, k=k, levels=levels
     )
+    require_source(how)
     pipe, kind = load(pipeline, device, dtype), format or ("png" if pipeline == "toy" else "jpg")
+    drawing = _for_pipe(drawing, pipe, scheduler)
     order = Order(per_cell, kind, batch, in_distribution)
     with bars() as bar:
         counts = draw_styles(pipe, prompt_plan, how, out, drawing, order, checker(safety, pipe), bar)
@@ -311,6 +340,14 @@ def words(
     pipeline: PipelineFolder = "toy",
     classes: ClassSet = None,
     only: Classes = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            metavar="NAME|FILE",
+            help="Labels of the source; default: ImageNet's (ids, names, numbers), or the classes.",
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, help="Use at most N images per class.")
     ] = None,
@@ -324,6 +361,10 @@ def words(
     seed: SuiteSeed = None,
     device: Device = None,
     dtype: Number = None,
+    engine: EngineName = None,
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_worker: GpusPerWorker = 0.0,
 ) -> None:
     """Learn one word per class from images (textual inversion).
 
@@ -331,14 +372,13 @@ def words(
     continue after a stop.
     """
     from sorites import core
-    from sorites.apps.generation.concepts import concepts
+    from sorites.apps.generation.concepts import concepts, label_space, labels_of
     from sorites.apps.generation.recipes import word_recipe
+    from sorites.apps.generation.spread import open_pipe
     from sorites.apps.generation.words import learn_words
-    from sorites.core.labels import labels
     from sorites.core.progress import bars
-    from sorites.diffusion.pipeline import load
 
-    pipe, is_toy = load(pipeline, device, dtype), pipeline == "toy"
+    is_toy = pipeline == "toy"
     how = _replace_given(
         word_recipe(recipe or ("toy" if is_toy else "released")),
         steps=steps,
@@ -347,11 +387,14 @@ def words(
         vectors=vectors,
         seed=seed,
     )
-    which = classes or ("toy" if is_toy else "cns")
-    names = [concept.name for concept in concepts(which)]
-    samples = core.source(source, labels(names))
+    asked = concepts(classes or ("toy" if is_toy else "cns"), only or ())
+    space = label_space(asked, labels)
+    numbered = labels_of(asked, space)
+    samples = core.source(source, space).samples
+    opening = functools.partial(open_pipe, pipeline, device, dtype)
+    spread = _spread(engine, workers, address, gpus_per_worker, opening)
     with bars() as bar:
-        made = learn_words(pipe, concepts(which, only or ()), samples.samples, names, how, out, limit, bar)
+        made = learn_words(opening(), asked, samples, numbered, how, out, limit, bar, spread)
     say(f"wrote {len(made)} words to {out}\nnext: sorites generate images --words {out} --out images")
 
 
@@ -403,12 +446,18 @@ def sliders(
     guidance: Guidance = None,
     active: Start = None,
     negative: Negative = None,
+    scheduler: Scheduler = None,
+    seeding: Seeding = None,
     words: LearntWords = None,
     strip: Annotated[
         bool, typer.Option("--strip/--no-strip", help="Write a strip of example images for each slider.")
     ] = True,
     device: Device = None,
     dtype: Number = None,
+    engine: EngineName = None,
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_worker: GpusPerWorker = 0.0,
 ) -> None:
     """Train one slider per class and shift.
 
@@ -417,13 +466,13 @@ def sliders(
     after a stop.
     """
     from sorites.apps.generation.concepts import SETS, concepts
-    from sorites.apps.generation.images import open_pipe
     from sorites.apps.generation.recipes import recipe as slider_recipe
     from sorites.apps.generation.sliders import train_sliders
+    from sorites.apps.generation.spread import open_pipe
     from sorites.core.progress import bars
     from sorites.reports.figures.strips import sheet
 
-    pipe, is_toy = open_pipe(pipeline, device, dtype, words), pipeline == "toy"
+    is_toy = pipeline == "toy"
     how = _replace_given(
         slider_recipe(recipe or ("toy" if is_toy else "released")),
         eta=eta,
@@ -438,17 +487,19 @@ def sliders(
         seed=seed,
     )
     which = classes or ("toy" if is_toy else "cns")
-    shifts = shift or list(SETS.get(which, ()))
+    asked, shifts = concepts(which, only or ()), shift or list(SETS.get(which, ()))
     if not shifts:
         raise SoritesError(
             f'missing --shift, such as --shift "heavy snow"; only the sets {" and ".join(SETS)} have default'
             " shifts"
         )
-    drawing = _drawing(is_toy, noise_steps, guidance, active, negative, None)
+    drawing = _drawing(is_toy, noise_steps, guidance, active, negative, scheduler=scheduler, seeding=seeding)
+    opening = functools.partial(open_pipe, pipeline, device, dtype, words)
+    spread = _spread(engine, workers, address, gpus_per_worker, opening)
+    pipe = opening()
+    drawing = _for_pipe(drawing, pipe, scheduler)
     with bars() as bar:
-        made = train_sliders(
-            pipe, concepts(which, only or ()), shifts, how, out, drawing, sheet if strip else None, bar
-        )
+        made = train_sliders(pipe, asked, shifts, how, out, drawing, sheet if strip else None, bar, spread)
     say(f"wrote {len(made)} sliders to {out}")
     say(f"next: sorites generate images --sliders {out} --out images")
 
@@ -457,7 +508,12 @@ def sliders(
 def images(
     out: OutImages,
     sliders: Annotated[
-        str, typer.Option("--sliders", metavar="DIR|toy", help='The folder of "sorites generate sliders".')
+        str,
+        typer.Option(
+            "--sliders",
+            metavar="DIR|ZIP|toy",
+            help='The folder of "sorites generate sliders", or released sliders as a folder or .zip.',
+        ),
     ] = "toy",
     pipeline: Annotated[str | None, PIPELINE] = None,
     severity: Annotated[
@@ -491,19 +547,14 @@ def images(
     guidance: Guidance = None,
     active: Start = None,
     negative: Negative = None,
+    scheduler: Scheduler = None,
+    seeding: Seeding = None,
     size: Size = None,
     batch: Batch = 12,
     format: ImageFormat = None,
     device: Device = None,
     dtype: Number = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine",
-            metavar="NAME",
-            help="Generate in worker processes: processes, or ray (also on a cluster).",
-        ),
-    ] = None,
+    engine: EngineName = None,
     workers: Workers = None,
     address: Address = None,
     gpus_per_worker: GpusPerWorker = 0.0,
@@ -513,17 +564,27 @@ def images(
     Writes images in the layout of CNS-Bench and a manifest of all
     parameters. Run the same command again to continue after a stop.
     """
-    from sorites.apps.generation.images import make_images, open_pipe
+    from sorites.apps.generation.images import make_images
+    from sorites.apps.generation.spread import open_pipe
     from sorites.core.progress import bars
     from sorites.diffusion.sampler import sampler_options_from
-    from sorites.diffusion.sliders import shelf
+    from sorites.diffusion.shelves import shelf
     from sorites.io.readers import numbers
+    from sorites.sources.papers.cns_bench import classes as cns_classes
 
-    selected = shelf(sliders).kept(shift or (), only or ())
+    selected = shelf(sliders, cns_classes()).kept(shift or (), only or ())
     where = pipeline or selected.record.pipeline
-    pipe, is_toy = open_pipe(where, device, dtype, words), where == "toy"
-    changes = _changes(noise_steps, guidance, active, negative, size if size or is_toy else 256)
+    if not where:
+        raise SoritesError(
+            "released sliders do not name their pipeline: add --pipeline DIR, of Stable Diffusion 2"
+        )
+    is_toy = where == "toy"
+    changes = _changes(
+        noise_steps, guidance, active, negative, size if size or is_toy else 256, scheduler, seeding
+    )
     drawing, kind = sampler_options_from(selected.record, **changes), format or ("png" if is_toy else "jpg")
+    pipe = open_pipe(where, device, dtype, words)
+    drawing = _for_pipe(drawing, pipe, scheduler)
     spread = _spread(
         engine, workers, address, gpus_per_worker, functools.partial(open_pipe, where, device, dtype, words)
     )
@@ -563,7 +624,7 @@ def _spread(
 
     The local engine is not used: its threads would wait for one network.
     """
-    from sorites.apps.generation.images import Spread
+    from sorites.apps.generation.spread import Spread
     from sorites.evaluation.engines import ENGINES
 
     named = engine_of(name or "local", address, gpus)
@@ -576,26 +637,38 @@ def _spread(
 
 
 def _changes(
-    steps: int | None, guidance: float | None, active: float | None, negative: str | None, size: int | None
+    steps: int | None = None,
+    guidance: float | None = None,
+    active: float | None = None,
+    negative: str | None = None,
+    size: int | None = None,
+    scheduler: str | None = None,
+    seeding: str | None = None,
 ) -> dict[str, Any]:
     if active is not None and not 0 <= active <= 100:
         raise SoritesError(f"--active must be a percentage from 0 to 100, got {active:g}")
     start = None if active is None else round(active * 10)
-    return {"steps": steps, "guidance": guidance, "start": start, "negative": negative, "size": size}
+    return {
+        "steps": steps,
+        "guidance": guidance,
+        "start": start,
+        "negative": negative,
+        "size": size,
+        "scheduler": scheduler,
+        "seeding": seeding,
+    }
 
 
-def _drawing(
-    is_toy: bool,
-    steps: int | None,
-    guidance: float | None,
-    active: float | None,
-    negative: str | None,
-    size: int | None,
-) -> SamplerOptions:
+def _drawing(is_toy: bool, *values: Any, **named: Any) -> SamplerOptions:
     from sorites.diffusion.sampler import TOY_DRAWING, SamplerOptions
 
     base = TOY_DRAWING if is_toy else SamplerOptions()
-    return _replace_given(base, **_changes(steps, guidance, active, negative, size))
+    return _replace_given(base, **_changes(*values, **named))
+
+
+def _for_pipe(drawing: SamplerOptions, pipe: Pipe, scheduler: str | None) -> SamplerOptions:
+    """Return the sampler settings with a flow's own scheduler, unless another was asked for."""
+    return dataclasses.replace(drawing, scheduler="own") if pipe.is_flow and scheduler is None else drawing
 
 
 def _replace_given(base: T, **values: Any) -> T:

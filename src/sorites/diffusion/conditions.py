@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sorites.core.errors import UnknownName
 from sorites.diffusion.pipeline import Pipe
 
 
@@ -38,6 +39,21 @@ class Words:
         if words[0].sizes is not None:
             added["time_ids"] = torch.cat([encoding.sizes for encoding in words] * (1 + guided))
         return torch.cat(hidden), added
+
+
+def refuse_unknown_words(pipe: Pipe, prompts: Iterable[str]) -> None:
+    """Raise an error for a word that a tokenizer does not know, and that would mean nothing in a prompt.
+
+    The tokenizers of public pipelines spell any word; those of a small vocabulary do not.
+    """
+    tokenizer = pipe.parts.tokenizer
+    unknown = tokenizer.unk_token_id
+    if unknown is None or unknown in (tokenizer.eos_token_id, tokenizer.pad_token_id):
+        return
+    vocabulary = sorted(tokenizer.get_vocab())
+    for word in dict.fromkeys(word for prompt in prompts for word in prompt.replace(",", " ").split()):
+        if unknown in tokenizer(word, add_special_tokens=False).input_ids:
+            raise UnknownName("word in the pipeline's vocabulary", word, vocabulary)
 
 
 def encode_prompt(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:

@@ -90,6 +90,17 @@ class Pipe:
     words: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Learnt placeholder tokens by class name."""
 
+    word_versions: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Hashes of the learnt words by class name."""
+
+    base: str = ""
+    """The version without learnt words; empty if there are none."""
+
+    @property
+    def base_version(self) -> str:
+        """The version of the pipeline without learnt words."""
+        return self.base or self.version
+
     @property
     def network(self) -> Any:
         """The network that predicts noise."""

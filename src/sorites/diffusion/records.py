@@ -50,12 +50,16 @@ class SliderRecord(Learnt):
         neutral: The prompt without the shift.
         positive: The prompt with it.
         drawing: The settings of the sampler that draws with it, by name.
+        base_version: A hash of the pipeline without learnt words, if it had any.
+        word_version: A hash of the learnt word of its class, if it was trained with one.
     """
 
     shift: str = ""
     neutral: str = ""
     positive: str = ""
     drawing: dict[str, Any] = {}
+    base_version: str = ""
+    word_version: str = ""
 
 
 class WordRecord(Learnt):

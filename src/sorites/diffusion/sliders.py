@@ -9,18 +9,16 @@ or weights-only torch files.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sorites.core.errors import SoritesError, UnknownName
-from sorites.core.messages import command
+from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
-from sorites.diffusion.pipeline import TOY, Pipe, why_unreadable
+from sorites.diffusion.pipeline import why_unreadable
 from sorites.diffusion.records import SliderRecord
 from sorites.io.digests import digest_of, write_sealed
 from sorites.io.files import write_bytes
@@ -375,99 +373,3 @@ def _tensors(file: Path) -> tuple[dict[str, Any], dict[str, str]]:
     if not isinstance(tensors, dict) or not all(hasattr(value, "shape") for value in tensors.values()):
         raise SoritesError(f"{file}: expected a torch file with a table of weights only. Expected {EXPECTED}")
     return tensors, {}
-
-
-# Folders of sliders
-_NUMBERED = re.compile(r"(\d{1,4})_(.+)")
-
-
-@dataclass(frozen=True)
-class Concept:
-    """A class: its number among the labels and its name."""
-
-    number: int
-    name: str
-
-    @property
-    def folder(self) -> str:
-        """The name of its folder, as in CNS-Bench: ``022_bald eagle``."""
-        return f"{self.number:03d}_{self.name}"
-
-
-@dataclass(frozen=True)
-class Shelf:
-    """Sliders by shift and class, such as DIR/heavy_snow/022_bald eagle."""
-
-    root: Path
-    places: dict[tuple[str, Concept], Path]
-
-    @property
-    def shifts(self) -> tuple[str, ...]:
-        """The shifts' folder names."""
-        return tuple(dict.fromkeys(shift for shift, _ in self.places))
-
-    @property
-    def concepts(self) -> tuple[Concept, ...]:
-        """The classes by number."""
-        return tuple(sorted({concept for _, concept in self.places}, key=lambda concept: concept.number))
-
-    @property
-    def record(self) -> SliderRecord:
-        """The record of its first slider: pipeline, recipe and sampler settings."""
-        return read_record(next(iter(self.places.values())))
-
-    def slider(self, pipe: Pipe, shift: str, concept: Concept) -> Slider:
-        """Return one slider, checked against the pipeline."""
-        if (shift, concept) not in self.places:
-            raise SoritesError(f"{self.root} has no slider {shift} for the class {concept.name}")
-        return _load_cached(self.places[shift, concept], pipe, shift)
-
-    def kept(self, shifts: Iterable[str], classes: Iterable[str]) -> Shelf:
-        """Return the sliders of some shifts and classes; all of them where nothing is named."""
-        chosen_shifts, chosen_classes = list(shifts), list(classes)
-        for shift in chosen_shifts:
-            if shift not in self.shifts:
-                raise UnknownName("slider", shift, self.shifts)
-        names = {name for concept in self.concepts for name in (concept.name, str(concept.number))}
-        for name in chosen_classes:
-            if name not in names:
-                raise UnknownName("class with a slider", name, [concept.name for concept in self.concepts])
-        places = {
-            (shift, concept): path
-            for (shift, concept), path in self.places.items()
-            if (not chosen_shifts or shift in chosen_shifts)
-            and (
-                not chosen_classes or concept.name in chosen_classes or str(concept.number) in chosen_classes
-            )
-        }
-        return Shelf(self.root, places)
-
-
-@functools.lru_cache(maxsize=64)
-def _load_cached(path: Path, pipe: Pipe, shift: str) -> Slider:
-    return load(path, pipe.network, shift)
-
-
-def shelf(folder: str | Path) -> Shelf:
-    """List the finished sliders of a folder, or the built-in ones for ``toy``."""
-    root = Path(__file__).parent / "toy" / "sliders" if str(folder) == TOY else Path(folder)
-    if not root.is_dir():
-        raise SoritesError(
-            f"{root} is not a folder. Expected a folder written by {command('generate sliders', out='DIR')}"
-        )
-    places: dict[tuple[str, Concept], Path] = {}
-    for path in sorted(root.glob("*/*")):
-        numbered = _NUMBERED.fullmatch(path.name)
-        if numbered and (path / RECORD).is_file() and (path / WEIGHTS).is_file():
-            places[path.parent.name, Concept(int(numbered[1]), numbered[2])] = path
-    if not places:
-        raise SoritesError(
-            f"{root} contains no finished slider: expected SHIFT/NUMBER_CLASS/{WEIGHTS} and {RECORD}. To"
-            f" finish it, repeat the {command('generate sliders')} call that created it"
-        )
-    return Shelf(root, places)
-
-
-def sliders_for(pipe: Pipe, shelf: Shelf, shifts: Sequence[str], concept: Concept) -> tuple[Slider, ...]:
-    """Return the sliders of several shifts for one class."""
-    return tuple(shelf.slider(pipe, shift, concept) for shift in shifts)

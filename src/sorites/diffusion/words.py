@@ -3,20 +3,24 @@
 A folder of words has one folder per class, ``022_bald eagle``, with ``learned_embeds.safetensors`` in the
 diffusers layout (``pipe.load_textual_inversion`` reads it too) and ``word.json`` with the training
 parameters. Published embeddings are read too, named by their file: safetensors (one token, ``emb_params``, or
-``clip_l`` and ``clip_g``) and weights-only torch files (one token, or ``string_to_param``).
+``clip_l`` and ``clip_g``) and weights-only torch files (one token, or ``string_to_param``). So are
+released text encoders with added tokens (``published.py``).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sorites.core.errors import Damaged, SoritesError
+from sorites.core.labels import imagenet
 from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.diffusion.pipeline import Pipe, load, silence_libraries, why_unreadable
+from sorites.diffusion.published import is_published_encoder, read_encoder
 from sorites.diffusion.records import WordRecord
 from sorites.io.digests import digest_of, write_sealed
 from sorites.io.files import write_bytes
@@ -153,9 +157,37 @@ def encoders_of(pipe: Pipe) -> tuple[str, ...]:
     return ENCODERS[pipe.kind]
 
 
-def with_words(pipe: Pipe, folder: str | Path) -> Pipe:
-    """Return a separate pipeline that uses the learnt words of a folder in prompts."""
-    return with_learnt_words(pipe, words(folder))
+def with_words(pipe: Pipe, folder: str | Path, names: Mapping[int, str] | None = None) -> Pipe:
+    """Return a separate pipeline that uses the learnt words of a folder in prompts.
+
+    Args:
+        pipe: The pipeline.
+        folder: A folder of words, or a released text encoder (IN*) with its ``tokens.pt``.
+        names: Class names by number, for a released encoder, whose tokens are numbered; they replace
+            ImageNet's.
+    """
+    root = Path(folder)
+    if not is_published_encoder(root):
+        return with_learnt_words(pipe, words(root))
+    if pipe.kind != "sd":
+        raise SoritesError(
+            f"{root} has a text encoder of Stable Diffusion 1 or 2, and the pipeline is a"
+            f" {type(pipe.parts).__name__}"
+        )
+    number = str(pipe.network.dtype).removeprefix("torch.")
+    read = read_encoder(root, number, pipe.device)
+    width = int(pipe.network.config.cross_attention_dim)
+    if int(read.encoder.config.hidden_size) != width:
+        raise SoritesError(
+            f"the text encoder in {root} is for another pipeline: expected width {width}, got"
+            f" {read.encoder.config.hidden_size}"
+        )
+    taught_pipe = load(pipe.path, pipe.device, number, fresh=True)
+    taught_pipe.parts.text_encoder, taught_pipe.parts.tokenizer = read.encoder, read.tokenizer
+    named = read.by_name({**dict(enumerate(imagenet().names)), **(names or {})})
+    version = digest(pipe.version, read.version, size=8).hex()
+    versions = {name: digest(read.version, token, size=8).hex() for name, token in named.items()}
+    return replace(taught_pipe, version=version, words=named, word_versions=versions, base=pipe.version)
 
 
 def with_learnt_words(pipe: Pipe, words: list[Word]) -> Pipe:
@@ -168,7 +200,13 @@ def with_learnt_words(pipe: Pipe, words: list[Word]) -> Pipe:
     version = digest(
         pipe.version, *(part for word in words for part in (word.name, word.version)), size=8
     ).hex()
-    return replace(taught_pipe, version=version, words={word.name: word.token for word in words})
+    return replace(
+        taught_pipe,
+        version=version,
+        words={word.name: word.token for word in words},
+        word_versions={word.name: word.version for word in words},
+        base=pipe.version,
+    )
 
 
 def _add(pipe: Pipe, word: Word) -> None:

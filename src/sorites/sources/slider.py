@@ -1,10 +1,12 @@
 """Images drawn on demand by a diffusion model: a sample is a class and a seed, its shifts are sliders.
 
-    slider:DIR            a folder made by "sorites generate sliders"; slider:toy is the embedded one
+    slider:DIR            a folder made by "sorites generate sliders", or released sliders (a folder or .zip);
+                          slider:toy is the embedded one
     ?seeds=6              seeds 1 to 6 of every class
     ?severities=0.5,1     the default severities of the shifts; others can be requested as for any shift
     ?pipeline=DIR         the pipeline, if it was moved since the sliders were trained
-    ?words=DIR            learnt words of "sorites generate words"
+    ?words=DIR            learnt words of "sorites generate words", or a released text encoder
+    ?scheduler=own&seeding=plain     the scheduler, and noise from the class and seed or from the seed alone
     ?steps=50&guidance=7.5&start=750&size=256&negative=...      sampling options; default: as recorded
         with the sliders
 
@@ -28,11 +30,13 @@ from sorites.core.rng import digest
 from sorites.core.specs import split_options
 from sorites.diffusion.pipeline import TOY, Pipe, load
 from sorites.diffusion.sampler import Request, SamplerOptions, along, sampler_options_from
-from sorites.diffusion.sliders import Concept, Shelf, Slider, shelf
+from sorites.diffusion.shelves import Concept, Shelf, shelf
+from sorites.diffusion.sliders import Slider
 from sorites.diffusion.words import with_words
 from sorites.io.decode import decode
 from sorites.io.files import cache, warn_damaged, write_bytes
 from sorites.io.readers import numbers, parse_integer
+from sorites.sources.papers.cns_bench import classes
 
 SEVERITIES = (0.5, 1.0, 1.5, 2.0, 2.5)
 SEEDS = 6
@@ -49,6 +53,8 @@ OPTIONS = (
     "side",
     "negative",
     "words",
+    "scheduler",
+    "seeding",
 )
 PROMPT = "a picture of a {class}"
 
@@ -59,11 +65,14 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
     are made on demand.
     """
     where, options = split_options("slider", path or TOY, dict.fromkeys(OPTIONS, ()))
-    sliders = shelf(where)
+    sliders = shelf(where, classes())
     drawing = sampler_options_from(sliders.record, **_sampling_options(options))
-    pipe = load(options.get("pipeline") or sliders.record.pipeline)
+    pipeline = options.get("pipeline") or sliders.record.pipeline
+    if not pipeline:
+        raise SoritesError(f"slider:{where}: released sliders do not name their pipeline; add pipeline=DIR")
+    pipe = load(str(pipeline))
     if "words" in options:
-        pipe = with_words(pipe, options["words"])
+        pipe = with_words(pipe, options["words"], classes())
     settings = (
         tuple(sorted(s for s in numbers(options["severities"], "slider: severities") if s))
         if "severities" in options
@@ -83,7 +92,7 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
 
 
 def _sampling_options(options: dict[str, str]) -> dict[str, Any]:
-    parsed: dict[str, Any] = {"negative": options.get("negative")}
+    parsed: dict[str, Any] = {name: options.get(name) for name in ("negative", "scheduler", "seeding")}
     for name in ("steps", "start", "size", "side"):
         if name in options:
             parsed[name] = parse_integer(options[name])

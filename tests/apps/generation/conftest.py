@@ -15,7 +15,7 @@ from sorites.apps.generation.recipes import TOY
 from sorites.apps.generation.sliders import train_sliders
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sampler import SamplerOptions
-from sorites.diffusion.sliders import Concept, Shelf, shelf
+from sorites.diffusion.shelves import Concept, Shelf, shelf
 
 QUICK = replace(TOY, name="quick", steps=4, batch=2, noise_steps=4, refresh=2)
 FEW = SamplerOptions(steps=4, guidance=2.0, negative="")

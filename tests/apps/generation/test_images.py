@@ -19,7 +19,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import along, sample
-from sorites.diffusion.sliders import Concept, Shelf, shelf
+from sorites.diffusion.shelves import Concept, Shelf, shelf
 from sorites.io import files
 from sorites.reports.figures.strips import sheet
 

@@ -13,7 +13,7 @@ from sorites.apps.generation.images import make_images
 from sorites.core.errors import SoritesError
 from sorites.core.samples import to_uint8
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sliders import Shelf
+from sorites.diffusion.shelves import Shelf
 from sorites.diffusion.toy.world import SHAPES, draw
 from sorites.measures.distributions import frechet
 

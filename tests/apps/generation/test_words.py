@@ -18,7 +18,7 @@ from sorites.core import Sample
 from sorites.core.errors import SoritesError
 from sorites.core.samples import to_uint8
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sliders import Concept
+from sorites.diffusion.shelves import Concept
 from sorites.diffusion.toy.world import draw
 from sorites.diffusion.words import RECORD, words
 
@@ -96,7 +96,8 @@ def test_words_of_a_source_are_written_left_and_refused(
     tiny: Pipe, tmp_path: Path, source: list[Sample]
 ) -> None:
     out, concepts = tmp_path / "out", [Concept(3, "cross")]
-    [folder] = learn_words(tiny, concepts, source, NAMES, QUICK, out)
+    labels = {concepts[0]: NAMES.index("cross")}
+    [folder] = learn_words(tiny, concepts, source, labels, QUICK, out)
     facts = json.loads((folder / RECORD).read_text())
     assert (facts["class"], facts["number"], facts["images"], facts["token"]) == ("cross", 3, 2, "<cross>")
     assert facts["recipe"] == json.loads(json.dumps(QUICK.facts()))
@@ -104,11 +105,17 @@ def test_words_of_a_source_are_written_left_and_refused(
     assert [word.name for word in words(out)] == ["cross"]
     opened: list[str] = []
     learn_words(
-        tiny, concepts, source, NAMES, QUICK, out, bar=lambda what, n: opened.append(what) or (lambda _: None)
+        tiny,
+        concepts,
+        source,
+        labels,
+        QUICK,
+        out,
+        bar=lambda what, n: opened.append(what) or (lambda _: None),
     )  # type: ignore[func-returns-value]
     assert not opened
     with pytest.raises(SoritesError, match="learnt with rate 0.2, not 0.3"):
-        learn_words(tiny, concepts, source, NAMES, replace(QUICK, rate=0.3), out)
+        learn_words(tiny, concepts, source, labels, replace(QUICK, rate=0.3), out)
 
 
 def test_a_class_without_images_is_named(tiny: Pipe, tmp_path: Path, source: list[Sample]) -> None:
@@ -117,7 +124,7 @@ def test_a_class_without_images_is_named(tiny: Pipe, tmp_path: Path, source: lis
             tiny,
             [Concept(1, "cross")],
             [one for one in source if one.label == 0],
-            NAMES,
+            {Concept(1, "cross"): NAMES.index("cross")},
             QUICK,
             tmp_path / "out",
         )
@@ -131,3 +138,33 @@ def test_what_cannot_be_learnt_is_refused(name: str, value: object) -> None:
         WordRecipe(**{name: value})  # type: ignore[arg-type]
     with pytest.raises(SoritesError, match="no word recipe named"):
         word_recipe("nothing")
+
+
+def test_classes_of_imagenet_are_found_by_id_name_and_number(tmp_path: Path) -> None:
+    """Folders as ImageNet has them, and others; classes that were not asked for are skipped."""
+    from sorites import core
+    from sorites.apps.generation.concepts import concepts, label_space, labels_of
+
+    asked = concepts("cns", ["n01614925", "4"])
+    assert [concept.number for concept in asked] == [4, 22]
+    for spelled in ("n01614925", "bald eagle", "22"):
+        root = tmp_path / spelled
+        for name in (spelled, "n02123045", "something else"):
+            (root / name).mkdir(parents=True)
+            Image.fromarray(IMAGES[0]).save(root / name / "0.png")
+        space = label_space(asked)
+        samples = core.source(f"folder:{root}", space).samples
+        label = labels_of(asked, space)[asked[1]]
+        assert [Path(sample.id).parent.name for sample in samples if sample.label == label] == [spelled]
+
+
+def test_labels_can_be_given_and_must_have_the_class(tmp_path: Path) -> None:
+    from sorites.apps.generation.concepts import concepts, label_space, labels_of
+    from sorites.core.errors import UnknownName
+
+    (tmp_path / "labels.txt").write_text("cup\nbald eagle\n")
+    space = label_space(concepts("cns"), str(tmp_path / "labels.txt"))
+    [eagle] = concepts("imagenet", ["bald eagle"])
+    assert labels_of([eagle], space) == {eagle: 1}
+    with pytest.raises(UnknownName):
+        labels_of(concepts("cns", ["4"]), space)

@@ -15,7 +15,7 @@ from tools.toy_world import caption
 from sorites.core.errors import SoritesError
 from sorites.diffusion.pipeline import Pipe, load, toy_folder
 from sorites.diffusion.sampler import TOY_DRAWING, Request, along, sample
-from sorites.diffusion.sliders import Shelf, shelf
+from sorites.diffusion.shelves import Shelf, shelf
 from sorites.diffusion.toy.world import SHAPES, STYLES, draw
 
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sorites.core.errors import SoritesError, UnknownName
-from sorites.diffusion.sliders import Concept
+from sorites.core.labels import Labels, OpenLabels, imagenet, labels, open_labels
+from sorites.diffusion.shelves import Concept
 from sorites.diffusion.toy.world import SHAPES, STYLES
 from sorites.io.readers import lines, parse_integer
 from sorites.sources.papers.cns_bench import classes
@@ -37,12 +38,15 @@ def concepts(which: str, only: Iterable[str] = ()) -> list[Concept]:
     """Return classes for sliders.
 
     Args:
-        which: ``"cns"`` (100 classes), ``"toy"`` (4 classes), or a file with lines ``NAME`` or
+        which: ``"cns"`` (100 classes), ``"imagenet"`` (1000), ``"toy"`` (4), or a file with lines ``NAME`` or
             ``NUMBER<tab>NAME``.
-        only: Keep only these classes, by name or number.
+        only: Keep only these classes, by name or number; those of ImageNet also by WordNet id.
     """
     if which == "cns":
         available = [Concept(number, name) for number, name in classes().items()]
+    elif which == "imagenet":
+        hundred = classes()
+        available = [Concept(i, hundred.get(i, name)) for i, name in enumerate(imagenet().names)]
     elif which == "toy":
         available = [Concept(number, name) for number, name in enumerate(SHAPES)]
     else:
@@ -50,6 +54,8 @@ def concepts(which: str, only: Iterable[str] = ()) -> list[Concept]:
     by_key = {concept.name: concept for concept in available} | {
         str(concept.number): concept for concept in available
     }
+    if which in ("cns", "imagenet"):
+        by_key |= {imagenet().ids[concept.number]: concept for concept in available}
     selected = []
     for name in only:
         if name not in by_key:
@@ -82,6 +88,46 @@ def _from_file(file: Path) -> list[Concept]:
 def are_published(concepts: Iterable[Concept]) -> bool:
     """Return whether all classes are classes of CNS-Bench with their numbers."""
     return {(concept.number, concept.name) for concept in concepts} <= set(classes().items())
+
+
+def label_space(concepts: Sequence[Concept], spec: str | None = None) -> Labels:
+    """Return the labels with which a source of real images is read.
+
+    Args:
+        concepts: The classes.
+        spec: Labels by name or file. By default those of ImageNet, for its classes, or the names of the
+            classes; then other classes of the source are read too, and can be skipped.
+    """
+    if spec is not None:
+        return labels(spec)
+    if _of_imagenet(concepts):
+        return open_labels()
+    names = tuple(concept.name for concept in concepts)
+    return OpenLabels(names, names)
+
+
+def labels_of(concepts: Sequence[Concept], space: Labels) -> dict[Concept, int]:
+    """Return the label of each class: by WordNet id for classes of ImageNet, then by name.
+
+    Raises:
+        UnknownName: A class is not among the labels.
+    """
+    ids = imagenet().ids if _of_imagenet(concepts) else ()
+    found = {}
+    for concept in concepts:
+        label = space.get(*ids[concept.number : concept.number + 1], concept.name)
+        if label is None:
+            raise UnknownName("class among the labels", concept.name, space.names)
+        found[concept] = label
+    return found
+
+
+def _of_imagenet(concepts: Iterable[Concept]) -> bool:
+    """Return whether all classes are ImageNet's, with their numbers."""
+    names = dict(enumerate(imagenet().names))
+    return all(
+        concept.name in (classes().get(concept.number), names.get(concept.number)) for concept in concepts
+    )
 
 
 def plain(name: str) -> bool:

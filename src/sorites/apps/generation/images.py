@@ -18,11 +18,12 @@ import polars as pl
 from sorites.apps.generation.concepts import are_published, shift_words
 from sorites.apps.generation.files import delete_damaged, known_digests, write_table
 from sorites.apps.generation.sliders import LIBRARIES, PROMPT, Sheet, as_png, enlarged
+from sorites.apps.generation.spread import Spread
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.samples import ImageF32, ImageU8, to_uint8
-from sorites.diffusion.pipeline import Pipe, load
+from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import (
     BATCH,
     BATCHES_AHEAD,
@@ -32,9 +33,7 @@ from sorites.diffusion.sampler import (
     iterate_samples,
     sample,
 )
-from sorites.diffusion.sliders import Concept, Shelf, sliders_for
-from sorites.diffusion.words import with_words
-from sorites.evaluation.engines import Engine
+from sorites.diffusion.shelves import Concept, Shelf, sliders_for
 from sorites.io.digests import read_sealed, write_sealed
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 from sorites.io.listed import FILES, RESTORE, write_listed
@@ -42,24 +41,6 @@ from sorites.sources.written import GENERATED
 
 # A shift, a class and some seeds.
 Unit = tuple[str, Concept, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Settings for drawing in other processes: an engine, its workers, and how to open the pipeline."""
-
-    engine: Engine
-    workers: int
-    open: Callable[[], Pipe]
-
-
-@functools.lru_cache(maxsize=2)
-def open_pipe(
-    path: str, device: str | None = None, dtype: str | None = None, words: str | None = None
-) -> Pipe:
-    """Load a pipeline, optionally with a folder of learnt words; cached per process."""
-    pipe = load(path, device, dtype)
-    return with_words(pipe, words) if words else pipe
 
 
 def units_of(places: Sequence[tuple[str, Concept]], seeds: Sequence[int], most: int) -> Iterator[Unit]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.diffusion.sliders import METHODS
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class SliderRecipe:
             ("eta", 0 < self.eta <= 100, "a number above 0, at most 100"),
             ("rank", 1 <= self.rank <= 256, "a whole number from 1 to 256"),
             ("alpha", 0 < self.alpha <= 256, "a number above 0"),
+            ("layers", self.layers in METHODS, f"one of {', '.join(METHODS)}"),
             ("steps", 1 <= self.steps <= 100_000, "a whole number from 1"),
             ("rate", 0 < self.rate < 1, "a number between 0 and 1"),
             ("batch", 1 <= self.batch <= 512, "a whole number from 1 to 512"),

@@ -5,6 +5,7 @@ An interrupted training resumes with the same result.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import math
@@ -18,6 +19,7 @@ import numpy as np
 
 from sorites.apps.generation.concepts import shift_folder
 from sorites.apps.generation.recipes import SliderRecipe, WordRecipe
+from sorites.apps.generation.spread import Spread
 from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
@@ -25,14 +27,14 @@ from sorites.core.progress import Bar
 from sorites.core.rng import digest
 from sorites.core.samples import ImageU8, to_uint8
 from sorites.diffusion import sliders
-from sorites.diffusion.conditions import Words, encode_prompt, predict
+from sorites.diffusion.conditions import Words, encode_prompt, predict, refuse_unknown_words
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
 from sorites.diffusion.records import SliderRecord
 from sorites.diffusion.sampler import SamplerOptions, along, sample
 from sorites.diffusion.schedulers import OWN, make_scheduler, set_steps
+from sorites.diffusion.shelves import Concept
 from sorites.diffusion.sliders import (
     RECORD,
-    Concept,
     LowRank,
     Slider,
     SliderScales,
@@ -314,9 +316,28 @@ PROMPT = "a picture of a {class}"
 MIN_STRIP_PX = 96
 
 
+# A shift in words and a class.
+SliderUnit = tuple[str, Concept]
+
+
+@dataclass(frozen=True)
+class SliderOrder:
+    """How to train sliders into a folder: the recipe, and how strips of examples are drawn if they are."""
+
+    recipe: SliderRecipe
+    out: Path
+    drawing: SamplerOptions
+    draw: Sheet | None
+
+    def folder(self, unit: SliderUnit) -> Path:
+        """Return the folder of one slider."""
+        return self.out / shift_folder(unit[0]) / unit[1].folder
+
+
 def train_sliders(
     pipe: Pipe, concepts: Sequence[Concept], shifts: Sequence[str], recipe: SliderRecipe, out: Path,
     drawing: SamplerOptions | None = None, draw: Sheet | None = None, bar: Bar | None = None,
+    spread: Spread | None = None,
 ) -> list[Path]:  # fmt: skip
     """Train one slider per class and shift, and return their folders. Finished ones are kept.
 
@@ -329,25 +350,42 @@ def train_sliders(
         drawing: Sampler settings of the strips.
         draw: Draws a strip of images for each slider.
         bar: Creates a progress bar.
+        spread: Train in other processes, one slider each at a time. The files are the same.
     """
-    jobs = [
-        (concept, words, out / shift_folder(words) / concept.folder)
-        for words in shifts
-        for concept in concepts
-    ]
-    if not jobs:
+    order = SliderOrder(recipe, out, drawing or SamplerOptions(), draw)
+    units = [(words, concept) for words in shifts for concept in concepts]
+    if not units:
         raise SoritesError("need one or more classes and one or more shifts")
+    named = [recipe.words(pipe.word(concept.name), words) for words, concept in units]
+    refuse_unknown_words(pipe, (prompt for prompts in named for prompt in prompts))
     with locked(out, "slider", ".sorites.lock"):
         sweep_temporaries(out)
-        for concept, words, folder in jobs:
-            if not _is_finished(folder, pipe, recipe):
-                tick = bar(f"{words}, {concept.name}"[:28], recipe.steps) if bar else (lambda _: None)
-                slider = trained(pipe, pipe.word(concept.name), words, recipe, folder / UNFINISHED, tick)
-                save(_with_metadata(slider, concept, pipe, drawing or SamplerOptions()), folder)
-                (folder / UNFINISHED).unlink(missing_ok=True)
-            if draw is not None and not (folder / "strip.png").exists():
-                _strip(pipe, folder, concept, drawing or SamplerOptions(), draw)
-    return [folder for _, _, folder in jobs]
+        if spread is None:
+            for unit in units:
+                _train_unit(order, pipe, unit, bar)
+        else:
+            tick = bar("sliders", len(units)) if bar else (lambda _: None)
+            work = functools.partial(train_elsewhere, order, spread.open)
+            for _ in spread.engine(units, work, spread.workers):
+                tick(1)
+    return [order.folder(unit) for unit in units]
+
+
+def train_elsewhere(order: SliderOrder, open_: Callable[[], Pipe], unit: SliderUnit) -> int:
+    """Train one slider in this process, which opens the pipeline once."""
+    _train_unit(order, open_(), unit)
+    return 1
+
+
+def _train_unit(order: SliderOrder, pipe: Pipe, unit: SliderUnit, bar: Bar | None = None) -> None:
+    (words, concept), folder, recipe = unit, order.folder(unit), order.recipe
+    if not _is_finished(folder, pipe, recipe):
+        tick = bar(f"{words}, {concept.name}"[:28], recipe.steps) if bar else (lambda _: None)
+        slider = trained(pipe, pipe.word(concept.name), words, recipe, folder / UNFINISHED, tick)
+        save(_with_metadata(slider, concept, pipe, order.drawing), folder)
+    (folder / UNFINISHED).unlink(missing_ok=True)
+    if order.draw is not None and not (folder / "strip.png").exists():
+        _strip(pipe, folder, concept, order.drawing, order.draw)
 
 
 def _is_finished(folder: Path, pipe: Pipe, recipe: SliderRecipe) -> bool:
@@ -369,6 +407,10 @@ def _is_finished(folder: Path, pipe: Pipe, recipe: SliderRecipe) -> bool:
 def _with_metadata(slider: Slider, concept: Concept, pipe: Pipe, drawing: SamplerOptions) -> Slider:
     where = TOY if pipe.path == toy_folder().resolve() else str(pipe.path)
     libraries = {name: version(name) for name in LIBRARIES}
+    words = {}
+    if pipe.words:
+        word = pipe.word_versions.get(concept.name)
+        words = {"base_version": pipe.base_version, **({"word_version": word} if word else {})}
     record = slider.record.having(
         concept=concept.name,
         number=concept.number,
@@ -376,6 +418,7 @@ def _with_metadata(slider: Slider, concept: Concept, pipe: Pipe, drawing: Sample
         pipeline_version=pipe.version,
         drawing=dict(drawing.facts()),
         libraries=libraries,
+        **words,
     )
     return Slider(slider.shift, slider.lows, record, slider.version)
 

@@ -309,6 +309,16 @@ class StyleCounts:
     given_up: int
 
 
+def require_source(how: Distance) -> None:
+    """Open the in-distribution images and the encoder, so that a wrong name fails before anything is made.
+
+    Raises:
+        SoritesError: One of them does not exist, or there are no images.
+    """
+    if not core.source(how.against, open_labels(core.encoder(how.encoder).labels)).samples:
+        raise SoritesError(f"{option('against', how.against)} has no images")
+
+
 def draw_styles(
     pipe: Pipe,
     prompts: Prompts,
@@ -334,6 +344,7 @@ def draw_styles(
     settings, style = order or Order(), drawing or SamplerOptions()
     if settings.per_cell < 1:
         raise SoritesError(f"{option('per_cell', None)} must be at least 1, got {settings.per_cell}")
+    require_source(how)
     with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
         _claim(out, _facts(pipe, prompts, how, style, settings))

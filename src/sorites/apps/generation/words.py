@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from sorites.apps.generation.recipes import WordRecipe
 from sorites.apps.generation.sliders import LIBRARIES, Lesson, learn
+from sorites.apps.generation.spread import Spread
 from sorites.core import Sample
 from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
@@ -24,7 +26,7 @@ from sorites.diffusion.conditions import encode_with_gradients
 from sorites.diffusion.latents import NOISE_STEPS, add_noise, latents_of, predict_noise
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
 from sorites.diffusion.records import WordRecord
-from sorites.diffusion.sliders import Concept
+from sorites.diffusion.shelves import Concept
 from sorites.diffusion.words import RECORD, Word, encoders_of, read_record, save, with_learnt_words
 from sorites.evaluation.images import LeftOut, readable
 from sorites.io.files import locked, sweep_temporaries
@@ -141,15 +143,20 @@ def _loss(pipe: Pipe, word: Word, latents: Any, recipe: WordRecipe, draw: Any) -
 UNFINISHED = "learning.safetensors"
 
 
+# A class and the images it is learnt from.
+WordUnit = tuple[Concept, tuple[Sample, ...]]
+
+
 def learn_words(
     pipe: Pipe,
     concepts: Sequence[Concept],
     source: Sequence[Sample],
-    names: Sequence[str],
+    labels: Mapping[Concept, int],
     recipe: WordRecipe,
     out: Path,
     limit: int | None = None,
     bar: Bar | None = None,
+    spread: Spread | None = None,
 ) -> list[Path]:
     """Learn one word per class, and return their folders. Finished ones are kept.
 
@@ -157,30 +164,50 @@ def learn_words(
         pipe: The diffusion pipeline.
         concepts: The classes.
         source: Labelled images.
-        names: Class names by label of the source.
+        labels: The label of each class in the source. Images of other classes are not used.
         recipe: Training parameters.
         out: Output folder.
         limit: Number of images per class.
         bar: Creates a progress bar.
+        spread: Learn in other processes, one word each at a time. The files are the same.
     """
     if not concepts:
         raise SoritesError("need one or more classes")
+    by_label: dict[int | None, list[Sample]] = {}
+    for sample in source:
+        by_label.setdefault(sample.label, []).append(sample)
+    units = [
+        (concept, tuple(hashed_order(by_label.get(labels[concept], []), lambda sample: [sample.id])[:limit]))
+        for concept in concepts
+    ]
     with locked(out, "word", ".sorites.lock"):
         sweep_temporaries(out)
-        for concept in concepts:
-            folder = out / concept.folder
-            if _is_finished(folder, pipe, recipe):
-                continue
-            samples = hashed_order(
-                [sample for sample in source if sample.label == names.index(concept.name)],
-                lambda sample: [sample.id],
-            )[:limit]
-            images = _images(pipe, samples, concept.name)
-            tick = bar(concept.name[:28], recipe.steps) if bar else (lambda _: None)
-            word = learn_word(pipe, concept.name, images, recipe, folder / UNFINISHED, tick)
-            save(_with_metadata(word, concept, pipe), folder)
-            (folder / UNFINISHED).unlink(missing_ok=True)
+        if spread is None:
+            for unit in units:
+                _learn_unit(recipe, out, pipe, unit, bar)
+        else:
+            tick = bar("words", len(units)) if bar else (lambda _: None)
+            work = functools.partial(learn_elsewhere, recipe, out, spread.open)
+            for _ in spread.engine(units, work, spread.workers):
+                tick(1)
     return [out / concept.folder for concept in concepts]
+
+
+def learn_elsewhere(recipe: WordRecipe, out: Path, open_: Callable[[], Pipe], unit: WordUnit) -> int:
+    """Learn one word in this process, which opens the pipeline once."""
+    _learn_unit(recipe, out, open_(), unit)
+    return 1
+
+
+def _learn_unit(recipe: WordRecipe, out: Path, pipe: Pipe, unit: WordUnit, bar: Bar | None = None) -> None:
+    concept, samples = unit
+    folder = out / concept.folder
+    if not _is_finished(folder, pipe, recipe):
+        images = _images(pipe, samples, concept.name)
+        tick = bar(concept.name[:28], recipe.steps) if bar else (lambda _: None)
+        word = learn_word(pipe, concept.name, images, recipe, folder / UNFINISHED, tick)
+        save(_with_metadata(word, concept, pipe), folder)
+    (folder / UNFINISHED).unlink(missing_ok=True)
 
 
 def _images(pipe: Pipe, samples: Sequence[Sample], name: str) -> list[ImageU8]:
@@ -191,7 +218,8 @@ def _images(pipe: Pipe, samples: Sequence[Sample], name: str) -> list[ImageU8]:
     ]
     if not images:
         raise SoritesError(
-            f"the source has no image of the class {name}; its class folders must be named like the classes"
+            f"the source has no image of the class {name}. Class folders are named by class, WordNet id or"
+            f" number; for other names pass {option('labels', 'FILE')}"
         )
     return [np.ascontiguousarray(image) for image in images]
 

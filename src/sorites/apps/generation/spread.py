@@ -1,0 +1,30 @@
+"""Work in other processes: an engine, its workers, and how each of them opens the pipeline."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sorites.diffusion.pipeline import Pipe, load
+from sorites.diffusion.words import with_words
+from sorites.evaluation.engines import Engine
+from sorites.sources.papers.cns_bench import classes
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How to work in other processes: an engine, its workers, and how to open the pipeline."""
+
+    engine: Engine
+    workers: int
+    open: Callable[[], Pipe]
+
+
+@functools.lru_cache(maxsize=2)
+def open_pipe(
+    path: str, device: str | None = None, dtype: str | None = None, words: str | None = None
+) -> Pipe:
+    """Load a pipeline, optionally with a folder of learnt words; cached per process."""
+    pipe = load(path, device, dtype)
+    return with_words(pipe, words, classes()) if words else pipe
