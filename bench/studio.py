@@ -11,7 +11,8 @@ import numpy as np
 from PIL import Image
 
 from bench.shifts import scene
-from sorites.apps.studio.capture import Job, Options, capture_all
+from sorites.apps.studio.capture import Options
+from sorites.apps.studio.session import Job, capture_all
 from sorites.core import to_uint8
 
 ROUNDS, IMAGES = 3, 4

@@ -19,9 +19,10 @@ import numpy as np
 import polars as pl
 
 from proof._lines import Line
-from sorites.apps.studio.capture import Job, Options, capture_all
+from sorites.apps.studio.capture import Options
 from sorites.apps.studio.control import ControlOptions, replay
 from sorites.apps.studio.devices import DeviceOptions
+from sorites.apps.studio.session import Job, capture_all
 from sorites.evaluation.run import run as evaluate
 
 IMAGES, SIDE, MODEL = 100, 375, "lite0"

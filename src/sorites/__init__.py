@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sorites.analysis.comparison.compare import compare
+    from sorites.analysis.guard.check import check_guard
+    from sorites.analysis.guard.write import guard
     from sorites.analysis.slices import slices
     from sorites.apps.check import check
     from sorites.core import (
@@ -57,6 +59,8 @@ _HOMES = {
         "measure", "model", "encoder", "scorer", "shift", "source",
     ),
     "sorites.analysis.comparison.compare": ("compare",),
+    "sorites.analysis.guard.check": ("check_guard",),
+    "sorites.analysis.guard.write": ("guard",),
     "sorites.analysis.slices": ("slices",),
     "sorites.apps.check": ("check",),
     "sorites.datasets.build": ("build",),
@@ -109,11 +113,13 @@ __all__ = [
     "attack",
     "build",
     "check",
+    "check_guard",
     "compare",
     "distance",
     "encoder",
     "explain",
     "export",
+    "guard",
     "measure",
     "model",
     "passport",

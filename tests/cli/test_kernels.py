@@ -51,3 +51,16 @@ def test_a_camera_of_ones_own() -> None:
     assert camera(None, 1.4, [0.6, 0.5, 0.4]).wavelengths_um == (0.6, 0.5, 0.4)
     with pytest.raises(SoritesError, match="red, green and blue"):
         camera(None, None, [0.5])
+
+
+def test_where_the_set_goes_is_checked_before_matching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def computed(*_: object) -> None:
+        raise AssertionError("matched before the check")
+
+    monkeypatch.setattr("sorites.shifts.kernel_table.match_table", computed)
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path, tmp_path / "file" / "set.npy"):
+        done = CliRunner().invoke(app, ["kernels", "match", "--out", str(out)])
+        assert isinstance(done.exception, SoritesError), done.exception

@@ -13,7 +13,7 @@ PLUG_INS = ("shifts", "sources", "measures", "encoders", "models", "scorers", "m
 BASE = ("core", "io", "suites")
 LAYERS: tuple[tuple[str, ...], ...] = (
     BASE,
-    ("optics", "diffusion"),
+    ("optics", "diffusion", "deploy"),
     ("lenses", "scenes"),
     PLUG_INS,
     ("evaluation",),

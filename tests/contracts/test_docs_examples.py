@@ -22,6 +22,7 @@ import typer
 
 import sorites
 from sorites.cli import app
+from sorites.cli.guard import RunByDefault
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -56,6 +57,8 @@ def test_a_command_names_a_verb_and_options_that_there_are(page: str, line: str)
     command: Any = typer.main.get_command(app)
     while isinstance(command, click.Group) or hasattr(command, "commands"):
         assert words, f"{page}: {line}: a group without a verb"
+        if isinstance(command, RunByDefault) and words[0] not in command.commands:
+            words.insert(0, "run")
         assert words[0] in command.commands, f"{page}: {line}: no verb {words[0]}"
         command = command.commands[words.pop(0)]
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}

@@ -177,7 +177,7 @@ def test_every_source_that_takes_a_path_is_read_here() -> None:
     }, "cifar takes one file, imagenet_es and nuimages many, slider a pipeline: tests/sources has them"  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES[:4])
+@pytest.mark.parametrize("name", [*NAMES[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in NAMES[2:4])])
 def test_a_run_folder_is_the_one_of_that_name(
     name: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:

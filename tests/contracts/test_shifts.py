@@ -21,10 +21,22 @@ ALL = [pytest.param(SHIFTS.get(name), id=name) for name in SHIFTS.names()]
 every_shift = pytest.mark.parametrize("shift", ALL)
 every_dial = pytest.mark.parametrize("shift", [one for one in ALL if SHIFTS.get(str(one.id)).levels])
 
-UNEVEN = {"crop", "frost", "glass_blur", "saturate", "snow", "spatter"}
+UNEVEN = {
+    "crop",
+    "frost",
+    "glass_blur",
+    "laion_glitch",
+    "laion_mosaic",
+    "laion_stickers",
+    "laion_vertical_lines",
+    "saturate",
+    "snow",
+    "spatter",
+}
 """Published levels that do not move every image further than the level before, by their own
 constants: saturation first falls and then rises, frost dims as it thickens, glass is stirred thrice
-at level 3 and twice at 4, a window of an image differs from it as much as any other window, ...
+at level 3 and twice at 4, a window of an image differs from it as much as any other window, strips wrap around, stickers
+cover one another, neighbouring sizes of tiles are mixed, ...
 """
 
 
@@ -197,7 +209,17 @@ def test_threads_and_neighbours_do_not_matter(shift: Shift) -> None:
         assert list(pool.map(work, reversed(range(6)))) == alone[::-1]
 
 
-MOVING = [one for one in ALL if SHIFTS.get(str(one.id)).moves_objects]
+MOVING = [one for one in ALL if SHIFTS.get(str(one.id)).move_boxes is not None]
+UNKNOWN = [
+    one for one in ALL if SHIFTS.get(str(one.id)).moves_objects and SHIFTS.get(str(one.id)).move_boxes is None
+]
+
+
+@pytest.mark.parametrize("shift", UNKNOWN)
+def test_boxes_are_refused_where_objects_move_in_an_unknown_way(shift: Shift) -> None:
+    draws = functools.partial(rng_for, 0, "sample")
+    with pytest.raises(SoritesError):
+        shift.boxes_after([Box((5, 5, 30, 40), 1)], settings(shift)[0], draws, (64, 96))
 
 
 @every_shift

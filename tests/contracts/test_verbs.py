@@ -19,7 +19,7 @@ from sorites.core.options import Options
 # Parameters of functions that belong to the interface and not to the verb.
 INTERFACE = {"bar", "say"}
 # Functions of ``sorites`` that are no verbs of the command line.
-LIBRARY_ONLY = {"read"}
+LIBRARY_ONLY = {"read", "check_guard"}
 
 
 def functions() -> dict[str, Any]:
@@ -30,9 +30,9 @@ def functions() -> dict[str, Any]:
 
 
 def command(verb: str) -> Any:
-    """Return the command of a verb; that of ``train`` is ``train run``."""
+    """Return the command of a verb; that of a group, such as ``train``, is ``train run``."""
     built = command_of(verb)
-    return built.get_command(None, "run") if verb == "train" else built
+    return built.get_command(None, "run") if hasattr(built, "get_command") else built
 
 
 def options_of(verb: str) -> type[Options]:

@@ -29,6 +29,9 @@ CANNOT: Mapping[str, str] = {
     "sorites distance 'webdataset:s3://": (
         NO_CLUSTER + "; tests/evaluation/test_neighbours.py runs the verb's job"
     ),
+    "sorites run exposure --model lite0 --source folder:photos": TOO_LONG,
+    "sorites guard ": "needs that run; tests/analysis/guard/test_guard.py runs the verbs",
+    "from sorites.deploy import Guard": "needs a guard; tests/analysis/guard/test_guard.py uses one",
     "sorites generate ": NO_WEIGHTS,
     "sorites run cns_bench": NO_WEIGHTS,
     "sorites filter run ": NO_WEIGHTS,

@@ -15,7 +15,8 @@ from sorites.evaluation.images import _to_uint8
 from sorites.evaluation.inputs import SharedInputs
 from sorites.evaluation.predict import _evaluate, evaluate_images, frame_of_columns
 from sorites.evaluation.storage import record
-from sorites.models.preprocess import Fit, Input
+from sorites.io.resizing import Fit
+from sorites.models.preprocess import Input
 
 
 def model(name: str, prepare: Any, seen: list[np.ndarray]) -> Model:

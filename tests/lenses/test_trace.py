@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
 from sorites.lenses import store as lenses
 from sorites.lenses.trace import lens_digest, read_glasses, trace_all
 
@@ -94,11 +94,20 @@ def test_a_lens_that_is_refused_now_is_taken_out(tmp_path: Path) -> None:
 
 
 def test_a_glass_is_given_as_numbers() -> None:
-    assert read_glasses(["BK1=1.51009,63.46", "FK51=1.48656,84.47"]) == {
-        "BK1": (1.51009, 63.46),
-        "FK51": (1.48656, 84.47),
+    assert read_glasses(["BK1=1.51009,63.46", "FK51=1.48656,84.47,0.0342"]) == {
+        "BK1": (1.51009, 63.46, 0.0),
+        "FK51": (1.48656, 84.47, 0.0342),
     }
-    for wrong in ("BK1=1.5", "=1.9,30", "BK1=1.5,-60", "BK1=0.9,60", "BK1=inf,60", "BK1"):
+    for wrong in (
+        "BK1=1.5",
+        "BK1=1.5,60,9",
+        "BK1=1.5,60,0,0",
+        "=1.9,30",
+        "BK1=1.5,-60",
+        "BK1=0.9,60",
+        "BK1=inf,60",
+        "BK1",
+    ):
         with pytest.raises(SoritesError, match=f"got '{wrong}'"):
             read_glasses([wrong])
 
@@ -188,6 +197,14 @@ class TestTraced:
         assert lens_digest(build(check_traceable(parse(zmx(), "a")))) == lens_digest(
             build(check_traceable(parse(zmx(), "b")))
         )
+
+    def test_a_successor_is_reported_and_recorded(self, tmp_path: Path) -> None:
+        (tmp_path / "a.zmx").write_text(zmx(crown="SK16"))
+        for _ in range(2):
+            with pytest.warns(Notice) as told:
+                assert trace_all([str(tmp_path / "a.zmx")], tmp_path / "out")["accepted"].all()
+            assert [notice.message.code for notice in told] == ["successor"]
+        assert lenses.load(tmp_path / "out", "a").about.substitutes == {"SK16": "N-SK16"}
 
     def test_of_twins_the_one_that_was_there_stays(self, tmp_path: Path) -> None:
         for name in ("a", "b"):

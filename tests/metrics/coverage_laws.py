@@ -263,6 +263,7 @@ ALIKE: dict[str, str] = {
     "grid_accuracy": "accuracy",
     "failure_contour": "half_accuracy_severity",
     "ood": "auroc",
+    "near_far": "auroc",
     "level_map": "auroc",
     "score_accuracy": "rank_agreement",
 }

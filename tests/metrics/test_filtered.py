@@ -60,7 +60,8 @@ def test_ood_share_is_at_the_threshold_that_nineteen_of_twenty_in_distribution_p
         return [{"key": "class", "value": "cat"}, {"key": "location", "value": word, "common": common}]
 
     who: dict[str, Any] = {"output": "ood", "scorer": "gram"}
-    rows = [row(f"v{i}", "clean", 0.0, True, score=i / 100, split="val", **who) for i in range(101)]
+    known: dict[str, Any] = {**who, "source": "imagenet", "split": "val"}
+    rows = [row(f"v{i}", "clean", 0.0, True, score=i / 100, **known) for i in range(101)]
     rows += [
         row(f"g{i}", "clean", 0.0, True, score=s, attrs=place("grass", True), **who)
         for i, s in enumerate((0.1, 0.9, 0.96, 0.5))
@@ -69,7 +70,8 @@ def test_ood_share_is_at_the_threshold_that_nineteen_of_twenty_in_distribution_p
         row(f"s{i}", "clean", 0.0, False, score=s, attrs=place("snow", False), **who)
         for i, s in enumerate((0.951, 2.0))
     ]
-    found = ood_share(frame(rows), split="val")
+    found = ood_share(frame(rows), source="imagenet")
+    assert found.equals(ood_share(frame(rows), split="val"))
     assert found.select("attribute", "class", "value", "n", "common").rows() == [
         ("grass", "cat", 0.25, 4, True),
         ("snow", "cat", 1.0, 2, False),
@@ -79,3 +81,23 @@ def test_ood_share_is_at_the_threshold_that_nineteen_of_twenty_in_distribution_p
         ood_share(frame(rows), split="vall")
     with pytest.raises(SoritesError, match="add scorer to by"):
         ood_share(frame(rows), by=("model",), split="val")
+    with pytest.raises(SoritesError, match="'imagnet'. Did you mean imagenet"):
+        ood_share(frame(rows), source="imagnet")
+    with pytest.raises(SoritesError, match="Name the in-distribution images"):
+        ood_share(frame(rows))
+
+
+def test_judged_images_do_not_set_their_own_threshold(row: Any, frame: Any) -> None:
+    """FOCUS has a split of the same name as the validation set, which once joined the two."""
+    snow = [{"key": "location", "value": "snow", "common": False}]
+    who: dict[str, Any] = {"output": "ood", "scorer": "gram", "split": "val"}
+    rows = [row(f"v{i}", "clean", 0.0, True, score=i / 100, source="imagenet", **who) for i in range(101)]
+    rows += [
+        row(f"f{i}", "clean", 0.0, True, score=i / 50, source="focus", attrs=snow, **who) for i in range(101)
+    ]
+    with pytest.raises(SoritesError, match="101 of 202"):
+        ood_share(frame(rows), split="val")
+    with pytest.raises(SoritesError, match="101 of 101"):
+        ood_share(frame(rows), source="focus")
+    found = ood_share(frame(rows), source="imagenet", split="val")
+    assert found["value"].to_list() == [sum(i / 50 > 0.95 for i in range(101)) / 101]

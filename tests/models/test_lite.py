@@ -11,8 +11,8 @@ import pytest
 
 from sorites.core import ImageU8, Model
 from sorites.core.errors import MissingExtra, SoritesError
+from sorites.io.resizing import fit
 from sorites.models import lite as room
-from sorites.models.preprocess import fit
 
 CATS = {"n02123045", "n02123159", "n02124075"}
 ESPRESSO = {"n07920052"}
@@ -32,7 +32,9 @@ def test_names_the_cat_and_the_coffee(
     assert said[1] in ESPRESSO
 
 
-@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize(
+    "which", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_equals_the_packages_own_network(
     which: int, lite: Callable[[int], Model], photographs: dict[str, ImageU8]
 ) -> None:

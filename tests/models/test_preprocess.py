@@ -11,8 +11,9 @@ from PIL import Image as Pil
 from sorites.core import ImageU8
 from sorites.core.compute.torch_tools import import_torchvision
 from sorites.core.errors import SoritesError
-from sorites.models import preprocess
-from sorites.models.preprocess import Input, fit
+from sorites.io import resizing
+from sorites.io.resizing import fit
+from sorites.models.preprocess import Input
 
 
 def image(height: int, width: int) -> ImageU8:
@@ -43,7 +44,7 @@ def test_a_huge_one_is_scaled_only_where_it_is_kept() -> None:
     whole = np.asarray(Pil.fromarray(given).resize((given.shape[1] * 32 // 12, 32), Pil.Resampling.BICUBIC))
     left = round((whole.shape[1] - 28) / 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preprocess, "MAX_RESIZED_PIXELS", 1)
+        patch.setattr(resizing, "MAX_RESIZED_PIXELS", 1)
         made = fit(given, False, (28, 28))
     assert np.abs(made.astype(int) - whole[2:30, left : left + 28]).max() <= 2
 

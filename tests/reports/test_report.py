@@ -126,3 +126,16 @@ def test_what_is_no_run_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="no predictions in"):
         sorites.report(tmp_path, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
+
+
+def test_the_page_of_one_run_goes_into_its_folder_and_that_of_several_into_the_working_folder(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = go(photos, tiny(), tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert sorites.report(run) == tmp_path / "run" / "report.html"
+    assert sorites.report(["run"]) == Path("run") / "report.html"
+    assert sorites.report(run.table) == Path("report.html")
+    assert sorites.report(["run", run]) == Path("report.html")
+    assert sorites.report(run, "other.html") == Path("other.html")
+    assert sorites.check(tmp_path / "run")

@@ -18,7 +18,7 @@ def test_every_lens_is_its_own_field_blur(photo: ImageF32) -> None:
     shift = core.shift("lens_whole")
     stops = shift.settings[:4]
     for params, made in zip(stops, shift.sweep(photo, stops, rng_for(0, "a", "lens_whole")), strict=True):
-        kernels = lenses.load(lenses.builtin(), params["lens"]).arrays["kernels"]
+        kernels = lenses.load(lenses.builtin(), params["lens"]).around()
         np.testing.assert_allclose(made, field_blur(photo, kernels), atol=1e-6)
 
 

@@ -40,7 +40,12 @@ class ReportContent(Options):
         repeat=True,
         parse=_paths,
     )
-    out: str | Path = declare("report.html", "The HTML file to write.", metavar="FILE")
+    out: str | Path | None = declare(
+        None,
+        "The HTML file to write; default: report.html in the run folder, for several runs in the working"
+        " folder.",
+        metavar="FILE",
+    )
     partial: bool = declare(
         False, "Use all rows, including samples that only some models, settings or runs cover.", kind=bool
     )
@@ -156,6 +161,56 @@ class SlicesOptions(Options):
     )
     conf: float = declare(
         0.25, "Of detectors: the confidence from which a box finds an object.", metavar="X", kind=float
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardOptions(Options):
+    """Options of ``guard``."""
+
+    run: str | Path | RunLike = declare(
+        help='A run folder, made by "sorites run".', python="Also a ``Run``.", metavar="RUN", argument=True
+    )
+    scorer: str = declare(help="A scorer of the run: energy, 'knn(k=10)'.", metavar="NAME")
+    at: str = declare(
+        "tpr=0.95",
+        (
+            "How the threshold is chosen: tpr=0.95 (clean images without an alarm), risk=0.05 (errors among"
+            " images without an alarm), beyond=SHIFT:SEVERITY (an alarm for images at or beyond it) or"
+            " cost=FILE."
+        ),
+        metavar="RULE",
+    )
+    model: str | None = declare(None, "Model of the run, if it has several.", metavar="NAME")
+    power: float = declare(
+        0.9, "With beyond: the share of those images that raise an alarm.", metavar="F", kind=float
+    )
+    confidence: float = declare(
+        0.95, "With risk and beyond: the confidence of the promise.", metavar="F", kind=float
+    )
+    coverage: float = declare(
+        0.9,
+        "The share of prediction sets that contain the class, for runs with kept features.",
+        metavar="F",
+        kind=float,
+    )
+    out: str | Path = declare("guard", "The folder to write.", metavar="DIR")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardCheckOptions(ImageOptions):
+    """Options of ``guard check``."""
+
+    file: str | Path = declare(help="A guard: guard.json.", metavar="FILE", argument=True, parse=Path)
+    source: str = declare(help="New images: folder:PATH.", metavar="NAME[:PATH]")
+    limit: int | None = declare(
+        None, "Use only the first N samples of a fixed random order.", metavar="N", kind=int, low=1
+    )
+    rate: float = declare(
+        0.01,
+        "Rate at which all tests together raise a false alarm if nothing has changed.",
+        metavar="F",
+        kind=float,
     )
 
 

@@ -373,11 +373,13 @@ def match(
     criterion; --out writes the matched set.
     """
     from sorites.cli.printing import print_frame
-    from sorites.io.files import write_bytes
+    from sorites.io.files import check_writable, write_bytes
     from sorites.io.readers import numbers
     from sorites.shifts.aberration import LEVELS, WAVES
     from sorites.shifts.kernel_table import camera, kernel_set_bytes, match_table
 
+    if out is not None:
+        check_writable(out)
     lens = camera(f_number, pixel, None if wavelengths is None else numbers(wavelengths, "--wavelengths"))
     stack = None if reference is None else str(reference)
     frame, matched = match_table(stack, criterion, lens, tuple(mode or WAVES), tuple(level or LEVELS))

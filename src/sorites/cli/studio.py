@@ -11,7 +11,7 @@ from sorites.cli.options import Format, LabelFile, Limit
 from sorites.cli.output import say
 
 if TYPE_CHECKING:
-    from sorites.apps.studio.capture import Summary
+    from sorites.apps.studio.session import Summary
 
 CameraSpec = Annotated[
     str,
@@ -134,10 +134,10 @@ def control(
     automatic exposure; writes control.csv. Run the same command again to
     continue after a stop.
     """
-    from sorites.apps.studio.capture import Job
     from sorites.apps.studio.control import ControlOptions, replay
     from sorites.apps.studio.control import control as compare
     from sorites.apps.studio.devices import DeviceOptions
+    from sorites.apps.studio.session import Job
     from sorites.cli.printing import print_frame
     from sorites.core.progress import bars
 
@@ -163,8 +163,9 @@ def run_demo(
     out: Path, source: str, limit: int, grid: str, auto: int, megapixels: float, model: str, browser: bool
 ) -> None:
     """Capture images with virtual devices, evaluate a model on the photographs and write the report."""
-    from sorites.apps.studio.capture import Job, Options, capture_all
+    from sorites.apps.studio.capture import Options
     from sorites.apps.studio.devices import DeviceOptions
+    from sorites.apps.studio.session import Job, capture_all
     from sorites.core.progress import bars
     from sorites.evaluation.run import run
     from sorites.reports.report import report
@@ -242,8 +243,7 @@ def check(
         )
         return
     requested = DeviceOptions(camera or "none", lamps or "none", fingerprint=fingerprint)
-    if camera is not None:
-        check_specs(requested)
+    check_specs(requested)
     if pair and lamps is not None:
         certificate = pair_bridge(lamps, lambda text: say(text, err=True))
         say(
@@ -406,8 +406,21 @@ def capture(
         ),
     ] = 2.0,
     patience: Annotated[
-        float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for user action.")
+        float,
+        typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for user action or the screen."),
     ] = 600.0,
+    white_balance: Annotated[
+        str,
+        typer.Option(
+            "--white-balance", metavar="NAME", help="White balance of the camera; '' leaves the camera's own."
+        ),
+    ] = "daylight",
+    picture_style: Annotated[
+        str,
+        typer.Option(
+            "--picture-style", metavar="NAME", help="Picture style of the camera; '' leaves the camera's own."
+        ),
+    ] = "standard",
     bind: Bind = "127.0.0.1",
     port: Port = 0,
     fingerprint: Fingerprint = None,
@@ -419,10 +432,12 @@ def capture(
     Writes a folder in the layout of ImageNet-ES and a log of all shots. Run
     the same command again to continue after a stop.
     """
-    from sorites.apps.studio.capture import Job, Options, capture_all
+    from sorites.apps.studio.cameras import FixedSettings
+    from sorites.apps.studio.capture import Options
     from sorites.apps.studio.devices import DeviceOptions
     from sorites.apps.studio.folder import check_originals
     from sorites.apps.studio.lamps import Look
+    from sorites.apps.studio.session import Job, capture_all
     from sorites.core.errors import SoritesError
     from sorites.core.progress import bars
 
@@ -439,7 +454,13 @@ def capture(
         settle,
         megapixels=megapixels,
     )
-    options = Options(check_originals(originals), card == "clear", calibrate_every, patience_s=patience)
+    options = Options(
+        check_originals(originals),
+        card == "clear",
+        calibrate_every,
+        patience_s=patience,
+        fixed=FixedSettings(white_balance, picture_style),
+    )
     job = Job(source, out, grid, auto, limit, labels, devices, options, reshoot, port, size)
     with bars() as bar:
         done = capture_all(job, lambda text: say(text, err=True), bar)

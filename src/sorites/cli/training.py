@@ -39,11 +39,12 @@ def attack(options: AttackOptions) -> None:
 
 @derived(ExplainOptions)
 def explain(options: ExplainOptions) -> None:
-    """Compute Grad-CAM for images whose prediction flipped.
+    """Compute saliency maps for images whose prediction flipped.
 
-    Recreates the images of a run and writes Grad-CAM and guided Grad-CAM to
-    RUN/explanations, which the report shows. Existing files are kept. Torch
-    models only.
+    Recreates the images of a run and writes maps to RUN/explanations, which
+    the report shows: Grad-CAM of torch classifiers, RISE or occlusion of any
+    other model, for detectors of objects that were lost or gained. Existing
+    files are kept.
     """
     from sorites.core.progress import bars
     from sorites.core.table import run_folder

@@ -265,6 +265,35 @@ class Backend:
         return self.device.partition(":")[0]
 
 
+@dataclass(frozen=True)
+class Graph:
+    """A classifier as an ONNX graph, for use without the library that it was made with.
+
+    Attributes:
+        data: The serialised graph.
+        logits: Name of the tensor with the class scores.
+        features: Name of the tensor with the features; None if there is none.
+        layout: NHWC or NCHW.
+        dtype: Type of the input: uint8, float32 or float16. 8-bit inputs are not normalised.
+        mean: Subtracted from pixels in 0..1 of other inputs.
+        std: Divides them afterwards.
+        batch: Images in a pass, if the graph fixes their number.
+        columns: The columns of the class scores that are used, in order; None uses all.
+        log: The class scores are probabilities, whose logarithm is used.
+    """
+
+    data: bytes = field(repr=False)
+    logits: str = "logits"
+    features: str | None = "features"
+    layout: str = "NHWC"
+    dtype: str = "uint8"
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    batch: int | None = None
+    columns: tuple[int, ...] | None = None
+    log: bool = False
+
+
 def unchanged(image: ImageU8, framed: bool) -> ImageU8:
     """Return an image as it is: the input of models that prepare images themselves."""
     return image
@@ -319,6 +348,8 @@ class Model:
     """The device and library that compute the outputs."""
     batch: int | None = None
     """Images in each pass, if their number is constant (see ``with_batch``)."""
+    graph: Callable[[], Graph] | None = None
+    """Returns the model as an ONNX graph; None if it has none."""
 
     def with_batch(self, size: int) -> Model:
         """Return the model with passes of exactly ``size`` images if their number matters, so that the

@@ -33,7 +33,7 @@ def through(entry: Entry, image: ImageU8, corner: float = 1.0) -> ImageU8:
     """Return an 8-bit image seen through the lens; extra memory does not grow with its height."""
     tiled = TiledImage(image, entry.arrays["kernels"].shape[-1], corner)
     result = np.empty(image.shape, np.uint8)
-    for top, strip in tiled.through(transfer(entry.arrays["kernels"], tiled.tiling)):
+    for top, strip in tiled.through(transfer(entry.around(), tiled.tiling)):
         result[top : top + len(strip)] = to_uint8(strip)
     return result
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from sorites.core.errors import Notice, SoritesError
 from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.evaluation.integrity.unfinished import Unfinished, unfinished
+from sorites.evaluation.overlap import overlap_notes, overlap_of
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import RunRecord
 from sorites.io.listed import RUN
@@ -145,6 +146,8 @@ class Run(Protocol):
     def unfinished(self) -> Unfinished | None: ...
     @property
     def aside(self) -> pl.Series | None: ...
+    @property
+    def trained_on(self) -> Mapping[str, tuple[int, int]]: ...
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,8 @@ class Folder:
     unfinished: Unfinished | None = None
     aside: pl.Series | None = None
     """Ids of the images that filters rejected; None if there are none."""
+    trained_on: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By model that was trained on samples of the run: how many of how many."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,8 @@ def open_folder(run: str | Path) -> Folder:
     folder = to_path(run)
     table = tables.read(folder)
     record = read_record(folder) if (folder / RUN).exists() else None
-    return Folder(table, str(folder), record, unfinished(folder), tables.rejected_images(folder))
+    counts = {} if record is None else overlap_of(folder)
+    return Folder(table, str(folder), record, unfinished(folder), tables.rejected_images(folder), counts)
 
 
 def open_folders(runs: Sequence[str | Path]) -> list[Folder]:
@@ -210,7 +216,8 @@ def open_folders(runs: Sequence[str | Path]) -> list[Folder]:
 
 def _renamed(folder: Folder, names: Mapping[str, str]) -> Folder:
     table = folder.table.with_columns(pl.col("model").replace(dict(names)))
-    return replace(folder, table=table, record=renamed(folder.record, names))
+    trained_on = with_names(folder.trained_on, names)
+    return replace(folder, table=table, record=renamed(folder.record, names), trained_on=trained_on)
 
 
 def combine(runs: Sequence[Run], partial: bool = False) -> Combined:
@@ -223,6 +230,7 @@ def combine(runs: Sequence[Run], partial: bool = False) -> Combined:
     if not runs:
         raise SoritesError("expected at least one run, got none")
     notes = [note for run in runs for note in _unfinished_notes(run, partial)] + sentences(runs, partial)
+    notes += [note for run in runs for note in overlap_notes(run.trained_on)]
     finished = [_finished_rows(run, partial) for run in runs]
     if len(runs) == 1:
         return Combined(finished[0], tuple(finished), (_ids(finished[0]),), tuple(notes))

@@ -1,7 +1,7 @@
 """Explanations in a run folder: which images flipped, and where each model looked.
 
-``explanations/explanations.json`` lists the flips. Each side of a flip has three images: the model's input, a
-Grad-CAM overlay, and guided Grad-CAM. The ``explain`` verb writes them, and the report reads them.
+``explanations/explanations.json`` lists the flips. Each side of a flip has images: what the model saw, a
+map over it, and for Grad-CAM the guided one. The ``explain`` verb writes them, and the report reads them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,21 @@ from sorites.suites.suite import Strict
 ROOM, LIST, WEBP = "explanations", "explanations.json", ".webp"
 Kind = Literal["seen", "cam", "guided"]
 KINDS: tuple[Kind, ...] = ("seen", "cam", "guided")
+Method = Literal["gradcam", "rise", "occlusion"]
 REMEDY = f"Delete it and type: {command('explain', 'RUN')}"
 
 
+def kinds_of(method: Method) -> tuple[Kind, ...]:
+    """Return the images that a method makes."""
+    return KINDS if method == "gradcam" else KINDS[:2]
+
+
 class Side(Strict):
-    """One image and model, with the explained class (a label of the run) and the layer used."""
+    """One image and model, with the explained class (a label of the run) and how it was explained.
+
+    ``pred`` and ``target`` of a detector are the class of the explained object, ``correct`` is whether it was
+    found, and ``box`` is its ground-truth box in px of an image of ``size``.
+    """
 
     file: str
     image_id: str
@@ -42,9 +52,25 @@ class Side(Strict):
     conf: float | None
     correct: bool
     target: int
-    layer: str
+    layer: str = ""
+    """The layer of Grad-CAM."""
     empty: bool = False
-    """True if Grad-CAM is zero everywhere."""
+    """True if Grad-CAM is zero everywhere, or no region of a masking map stands out of its noise."""
+    method: Method = "gradcam"
+    masks: int | None = None
+    """The number of images that were evaluated for a masking map."""
+    score: float | None = None
+    """The explained score of the whole image."""
+    deleted: float | None = None
+    """The score without the tenth of the pixels that the map marks most."""
+    deletion: float | None = None
+    """Area under the score as the marked pixels are hidden; lower is better."""
+    insertion: float | None = None
+    """Area under the score as the marked pixels are shown; higher is better."""
+    box: tuple[float, float, float, float] | None = None
+    size: tuple[int, int] | None = None
+    answer: str = ""
+    """A hash of the detector's boxes."""
 
 
 class Change(Strict):
@@ -56,9 +82,9 @@ class Change(Strict):
     sides: tuple[Side, Side]
 
     @property
-    def key(self) -> tuple[tuple[str, str], ...]:
-        """The compared pairs of image and model, whichever class is explained."""
-        return tuple((side.image_id, side.model) for side in self.sides)
+    def key(self) -> tuple[tuple[str, str, str], ...]:
+        """The compared pairs of image, model and object, whichever class is explained."""
+        return tuple((side.image_id, side.model, str(side.box or "")) for side in self.sides)
 
 
 def stem_of_image(file: str, kind: Kind) -> str:

@@ -257,6 +257,12 @@ class EvaluationOptions(SuiteOptions):
     precision: str | None = declare(
         None, "Floating-point precision of torch models.", metavar="float32|bfloat16|float16|int8"
     )
+    unseen_by: Sequence[str] = declare(
+        (),
+        "Leave out the images that this model was trained on: trained:DIR.",
+        metavar="MODEL",
+        repeat=True,
+    )
     refine: float | None = declare(
         None,
         "Bisect each failure severity to this fraction of the shift's highest level.",

@@ -20,6 +20,7 @@ from sorites.core import (
     CLEAN,
     SHIFTS,
     Attr,
+    Graph,
     ImageF32,
     Model,
     Outputs,
@@ -52,6 +53,7 @@ from sorites.evaluation.samples import (
     validation_samples,
 )
 from sorites.evaluation.storage.schema import SAMPLES_PER_UNIT, SearchResult
+from sorites.evaluation.unseen import unseen
 from sorites.models.torch_module import module_device
 from sorites.models.trial import settle_scale
 from sorites.models.versions import with_version
@@ -133,7 +135,14 @@ def restricted(model: Model, places: NDArray[np.int64]) -> Model:
         head=head,
         labels=tuple(labels[i] for i in places),
         module=module,
+        graph=None if model.graph is None else functools.partial(_restricted_graph, model.graph, places),
     )
+
+
+def _restricted_graph(graph: Callable[[], Graph], places: NDArray[np.int64]) -> Graph:
+    whole = graph()
+    columns = places if whole.columns is None else np.take(whole.columns, places)
+    return replace(whole, columns=tuple(columns.tolist()))
 
 
 def _restricted_module(module: Any, places: NDArray[np.int64]) -> Any:
@@ -587,7 +596,10 @@ def _sources(
     with use_compute_options(ComputeOptions(suite.device, suite.precision)):
         read = _first(suite, labels) if source is None else source
         first = as_packed(read.samples) if suite.order else hashed_samples(read)
-        return read, first, [_further(entry, labels, further.get(entry.name)) for entry in suite.sources]
+        others = [_further(entry, labels, further.get(entry.name)) for entry in suite.sources]
+        if suite.unseen_by:
+            first, *others = (unseen(samples, suite.unseen_by) for samples in (first, *others))
+        return read, first, others
 
 
 def _check_refinable(suite: Suite, grouping: Groups) -> None:

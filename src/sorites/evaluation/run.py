@@ -22,6 +22,7 @@ from sorites.evaluation.engines import Engine
 from sorites.evaluation.estimate import input_lines, note_unlabelled
 from sorites.evaluation.fit import fit_notes, note_overlap, refusals
 from sorites.evaluation.options import DEFAULT_BATCH, MAX_ERRORS, RunOptions
+from sorites.evaluation.overlap import overlap_notes, record_overlap
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import refuse_attacks
 from sorites.evaluation.runner import Prepared, choose, choose_batch, device_used, execute, prepare
@@ -112,6 +113,7 @@ def run(
     batch: int | Literal["auto"] = "auto",
     device: str | None = None,
     precision: str | None = None,
+    unseen_by: Sequence[str] = (),
     refine: float | None = None,
     keep_features: bool = False,
     out: str | Path | None = None,
@@ -159,6 +161,7 @@ def run(
         batch: Batch size; auto uses 8 on a CPU and finds one that fits on a GPU.
         device: Device for the models; default: a GPU if available.
         precision: Floating-point precision of torch models.
+        unseen_by: Leave out the images that this model was trained on: trained:DIR.
         refine: Bisect each failure severity to this fraction of the shift's highest level.
         keep_features: Keep logits and features in the run folder, for "sorites score".
         out: The run folder, or s3://BUCKET/RUN; default: runs/SUITE-ID.
@@ -211,6 +214,7 @@ def run(
         batch=batch,
         device=device,
         precision=precision,
+        unseen_by=unseen_by,
         refine=refine,
         keep_features=keep_features,
         out=out,
@@ -249,6 +253,8 @@ def evaluate(options: RunOptions, bar: Bar | None = None) -> Run:
         )
     for notice in _results(plan, folder):
         tell(notice, 3)
+    for note in overlap_notes(record_overlap(folder, plan.suite)):
+        tell(Notice(note, code="trained_on"), 3)
     finished = Run(folder, plan)
     refuse_errors(finished.table, folder, options.max_errors)
     return finished
@@ -286,6 +292,7 @@ def recipe(options: RunOptions) -> Suite:
         device=options.models_device(),
         precision=options.precision,
         refine=options.refine,
+        unseen_by=tuple(options.unseen_by),
     )
 
 

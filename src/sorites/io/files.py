@@ -85,6 +85,21 @@ def is_temporary(path: Path) -> bool:
     return _TEMPORARY_NAME.fullmatch(path.name) is not None
 
 
+def check_writable(path: Path) -> None:
+    """Check that a file can be written, before long work whose result it will hold.
+
+    Raises:
+        SoritesError: The path is a folder, or no file can be created beside it.
+    """
+    if isinstance(path, StorePath):
+        return
+    if path.is_dir():
+        raise SoritesError(f"cannot write {path}: it is a folder; name a file")
+    probe = temporary_name(path)
+    write_bytes(b"", probe)
+    probe.unlink()
+
+
 def write_bytes(data: bytes, path: Path) -> None:
     """Write a file atomically: to a temporary name, synced to disk, then renamed.
 

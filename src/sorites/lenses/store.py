@@ -30,7 +30,8 @@ from sorites.io.paths import entries, is_dir, is_file
 from sorites.io.readers import json_object
 from sorites.io.sealed_tensors import NO_DIGEST, require_tensors, seal_tensors
 from sorites.io.tables import tensors
-from sorites.optics.tracing.blur import PERCENT, POSITIONS
+from sorites.optics.tracing.around import around
+from sorites.optics.tracing.blur import BETWEEN, PERCENT, POSITIONS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -85,6 +86,7 @@ class LensRecord(_Record):
         caught: Share of the light that the kernels contain, by field.
         lens: Digest of the lens itself.
         cause: Digest of the prescription and the settings that it was traced from.
+        substitutes: Successors that stand for glasses missing from the catalogues, by the name of the glass.
     """
 
     efl_mm: Number
@@ -104,6 +106,7 @@ class LensRecord(_Record):
     lens: StrictStr
     layout: Layout
     cause: StrictStr | None = None
+    substitutes: dict[StrictStr, StrictStr] = {}
 
 
 class ToleranceRecord(_Record):
@@ -175,7 +178,7 @@ def _validated(kind: type[R], header: Mapping[str, str], path: Path, what: str) 
 
 def lens_arrays(arrays: Arrays, path: Path) -> dict[str, NDArray[np.float32]]:
     """Return the validated arrays of a traced lens: kernels by place and colour, MTF and Zernike terms by
-    field and colour.
+    field and colour. ``between`` (kernels at azimuths between the places) may be missing.
     """
     leading_shapes = {
         "kernels": (len(POSITIONS), 3),
@@ -191,7 +194,14 @@ def lens_arrays(arrays: Arrays, path: Path) -> dict[str, NDArray[np.float32]]:
                 f"{path} is not a traced lens: expected {name} of shape {leading} and more, got {shape}"
             )
     numbers = {name: _numbers(array, name, path) for name, array in arrays.items()}
-    return {**numbers, "kernels": light(numbers["kernels"], path)}
+    for name in ("kernels", "between"):
+        if name in numbers:
+            light(numbers[name], path)
+    kernels, between = numbers["kernels"], numbers.get("between")
+    wanted = (len(PERCENT) - 1, len(BETWEEN), *kernels.shape[1:])
+    if between is not None and between.shape != wanted:
+        raise SoritesError(f"{path}: expected between of shape {wanted}, got {between.shape}")
+    return numbers
 
 
 def light(kernels: NDArray[np.float32], path: Path) -> NDArray[np.float32]:
@@ -229,7 +239,7 @@ VERSION = 3
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A traced lens: its arrays (``kernels``, ``mtf``, ``zernike``, ``zernike12``) and metadata
+    """A traced lens: its arrays (``kernels``, ``between``, ``mtf``, ``zernike``, ``zernike12``) and metadata
     (``about``).
     """
 
@@ -241,6 +251,10 @@ class Entry:
     def quality(self) -> float:
         """Mean over the fields of the kernels' MTF50, in cycles per pixel."""
         return self.about.quality
+
+    def around(self) -> NDArray[np.float32]:
+        """Return the kernels of the axis and of all azimuths of each field; see ``optics.tracing.around``."""
+        return around(self.arrays["kernels"], self.arrays.get("between"))
 
 
 def builtin() -> Path:
@@ -280,8 +294,9 @@ def load(folder: Path, name: str) -> Entry:
     require_tensors(path, IMPORT_AGAIN)
     stored, header = tensors(path)
     arrays, about = lens_arrays(stored, path), lens_record(header, path)
-    kernels = arrays["kernels"]
-    arrays["kernels"] = kernels / kernels.sum((-2, -1), keepdims=True, dtype=np.float64).astype(np.float32)
+    for key in arrays.keys() & {"kernels", "between"}:
+        sums = arrays[key].sum((-2, -1), keepdims=True, dtype=np.float64)
+        arrays[key] = arrays[key] / sums.astype(np.float32)
     return Entry(name, arrays, about)
 
 

@@ -7,7 +7,7 @@ Steps are severities of the shift, in um or arc minutes; the files call them ``s
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -26,6 +26,7 @@ from sorites.io.paths import entries, is_dir, is_file
 from sorites.io.sealed_tensors import NO_DIGEST, require_tensors, seal_tensors
 from sorites.io.tables import tensors
 from sorites.lenses.store import Kind, ToleranceRecord, tolerance_arrays, tolerance_record
+from sorites.lenses.trace import Glasses, as_glasses
 
 if TYPE_CHECKING:
     import polars as pl
@@ -210,7 +211,7 @@ def trace(
     field: float,
     element: int | None = None,
     refocus: bool = False,
-    glasses: Mapping[str, tuple[float, float]] | None = None,
+    glasses: Glasses | None = None,
     bar: Bar | None = None,
 ) -> Tolerance:
     """Trace a lens with an element moved by each step.
@@ -239,7 +240,7 @@ def trace(
         raise SoritesError(f"of: expected {', '.join(UNITS)}, got {kind!r}")
     _check_numbers(steps, field)
     tick = bar("tracing", 2 + len(steps)) if bar else lambda n: None
-    lens = _lens(name, glasses or {})
+    lens = _lens(name, glasses)
     if element is not None and not 1 <= element <= len(elements(lens)):
         raise SoritesError(f"element: {lens.name} has {len(elements(lens))} glass elements, got {element}")
     nominal, pitch = designed(lens)
@@ -275,15 +276,15 @@ def _check_numbers(steps: Sequence[float], field: float) -> None:
         raise SoritesError(f"field: expected a fraction of the half field above 0, up to 1, got {field:g}")
 
 
-def _lens(name: str, glasses: Mapping[str, tuple[float, float]]) -> Lens:
+def _lens(name: str, glasses: Glasses | None) -> Lens:
     from sorites.optics.tracing.assembly import OBJECTIVES, build, objective
-    from sorites.optics.tracing.prescription import Glass, read
+    from sorites.optics.tracing.prescription import read
 
     if name in OBJECTIVES:
         return objective(name)
     if not is_file(name):
         raise UnknownName("lens", name, OBJECTIVES, "Pass a .zmx file or one of optiland's objectives.")
-    return build(read(Path(name)), {key: Glass("", *value) for key, value in glasses.items()})
+    return build(read(Path(name)), as_glasses(glasses))
 
 
 def table(tolerance: Tolerance) -> pl.DataFrame:

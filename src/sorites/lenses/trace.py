@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.errors import Notice, SoritesError, UnknownName, tell
 from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from sorites.optics.tracing.lens import Lens
     from sorites.optics.tracing.prescription import Glass
 
-# Refractive index and Abbe number at the d line by name, for glasses missing from optiland's catalogues.
-Glasses = Mapping[str, tuple[float, float]]
+# Index and Abbe number at d and deviation of the partial dispersion by name, of glasses that are missing
+# from the catalogues.
+Glasses = Mapping[str, tuple[float, float, float]]
 # Increment when tracing the same prescription gives a different entry.
-TRACING = 4
+TRACING = 5
 
 
 def trace_lens(lens: Lens, focus: str = "best") -> Entry:
@@ -59,8 +60,11 @@ def trace_lens(lens: Lens, focus: str = "best") -> Entry:
         lens=lens_digest(lens),
         layout=layout(lens),
     )
+    if lens.substitutes:
+        about = about.model_copy(update={"substitutes": dict(lens.substitutes)})
     arrays = {
         "kernels": blurs.kernels,
+        "between": blurs.between,
         "mtf": blurs.mtf,
         "zernike": blurs.zernike,
         "zernike12": blurs.zernike12,
@@ -160,16 +164,16 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
     except OSError as error:
         return _row(name, f"it cannot be read: {error.strerror}")
     cause = digest(text, focus, sorted((glasses or {}).items()), TRACING).hex()
-    if (existing_digest := _existing_digest(Path(folder), name, cause)) is not None:
-        return _row(name, "", existing_digest)
+    if (existing := _existing(Path(folder), name, cause)) is not None:
+        return _row(name, "", existing)
     try:
-        lens = objective(path) if path in OBJECTIVES else build(read(Path(path)), _as_glasses(glasses))
+        lens = objective(path) if path in OBJECTIVES else build(read(Path(path)), as_glasses(glasses))
         entry = trace_lens(lens, focus)
     except (Refused, ValueError, ArithmeticError, LookupError) as error:
         (Path(folder) / f"{name}{SUFFIX}").unlink(missing_ok=True)
         return _row(name, str(error) if isinstance(error, Refused) else f"it cannot be traced: {error}")
     save(replace(entry, about=entry.about.model_copy(update={"cause": cause})), Path(folder))
-    return _row(name, "", entry.about.lens)
+    return _row(name, "", entry.about)
 
 
 def name_of(path: str) -> str:
@@ -179,12 +183,18 @@ def name_of(path: str) -> str:
     return path if path in OBJECTIVES else Path(path).stem
 
 
-def _row(name: str, reason: str, lens: str | None = None) -> dict[str, Any]:
-    return {"lens": name, "accepted": not reason, "reason": reason, "digest": lens}
+def _row(name: str, reason: str, about: LensRecord | None = None) -> dict[str, Any]:
+    return {
+        "lens": name,
+        "accepted": not reason,
+        "reason": reason,
+        "digest": about.lens if about else None,
+        "substitutes": about.substitutes if about else {},
+    }
 
 
-def _existing_digest(folder: Path, name: str, cause: str) -> str | None:
-    """Return the digest of the lens in the folder if it came from exactly this prescription and can be
+def _existing(folder: Path, name: str, cause: str) -> LensRecord | None:
+    """Return the record of the lens in the folder if it came from exactly this prescription and can be
     read.
     """
     if not is_file(folder / f"{name}{SUFFIX}"):
@@ -193,31 +203,35 @@ def _existing_digest(folder: Path, name: str, cause: str) -> str | None:
         about = load(folder, name).about
     except SoritesError:
         return None
-    return about.lens if about.cause == cause else None
+    return about if about.cause == cause else None
 
 
-def read_glasses(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Parse texts such as ``BK1=1.51009,63.46`` into (index, Abbe number) by glass name."""
+def read_glasses(texts: Iterable[str]) -> dict[str, tuple[float, float, float]]:
+    """Parse texts such as ``BK1=1.51009,63.46`` into (index, Abbe number, deviation) by glass name; the
+    deviation of the partial dispersion from the normal line may be left out.
+    """
     glasses = {}
     for text in texts:
         name, _, numbers = text.partition("=")
         try:
-            nd, vd = map(float, numbers.split(","))
+            nd, vd, *more = map(float, numbers.split(","))
+            (deviation,) = more or [0.0]
         except ValueError:
-            nd = vd = math.nan
-        if not (name and 1 < nd < math.inf and 0 < vd < math.inf):
+            nd = vd = deviation = math.nan
+        if not (name and 1 < nd < math.inf and 0 < vd < math.inf and abs(deviation) < 1):
             raise SoritesError(
-                f"{option('glass', None)}: expected NAME=ND,VD such as BK1=1.51009,63.46 (ND > 1, VD > 0),"
-                f" got {text!r}"
+                f"{option('glass', None)}: expected NAME=ND,VD or NAME=ND,VD,DEVIATION such as"
+                f" BK1=1.51009,63.46 (ND > 1, VD > 0), got {text!r}"
             )
-        glasses[name] = nd, vd
+        glasses[name] = nd, vd, deviation
     return glasses
 
 
-def _as_glasses(glasses: Glasses | None) -> dict[str, Glass]:
+def as_glasses(glasses: Glasses | None) -> dict[str, Glass]:
+    """Return glasses of numbers by name."""
     from sorites.optics.tracing.prescription import Glass
 
-    return {name: Glass("", nd, vd) for name, (nd, vd) in (glasses or {}).items()}
+    return {name: Glass("", *numbers) for name, numbers in (glasses or {}).items()}
 
 
 # Batches
@@ -264,10 +278,26 @@ def trace_all(
         rows.append(row)
         tick(1)
     _remove_duplicates(rows, folder, before)
+    _report_substitutes(rows)
     schema = {"lens": pl.String, "accepted": pl.Boolean, "reason": pl.String}
     table = pl.DataFrame([{key: row[key] for key in schema} for row in rows], schema=schema)
     _keep_reasons(table, folder / "refused.csv")
     return table
+
+
+def _report_substitutes(rows: Sequence[dict[str, Any]]) -> None:
+    """Warn about accepted lenses with a glass that was replaced by its successor."""
+    for row in rows:
+        if row["accepted"] and row["substitutes"]:
+            pairs = ", ".join(f"{used} for {name}" for name, used in sorted(row["substitutes"].items()))
+            tell(
+                Notice(
+                    f"{row['lens']}: traced with successors of glasses that its catalogues lack ({pairs})."
+                    f" Their indices differ slightly; to use those of the original, pass"
+                    f" {option('glass', 'NAME=ND,VD')}",
+                    code="successor",
+                )
+            )
 
 
 def _prescriptions(path: str) -> list[str]:

@@ -72,6 +72,7 @@ from sorites.metrics.half_accuracy import half_accuracy_severity
 from sorites.metrics.intervals import interval_note, normal_interval, paired_interval, wilson_interval
 from sorites.metrics.levels import correlation, level_curve, level_map, sensitivity
 from sorites.metrics.line import line_gain, on_the_line, partial_correlation
+from sorites.metrics.near_far import near_far
 from sorites.metrics.ood import (
     aupr_in,
     aupr_in_trapz,
@@ -157,6 +158,7 @@ __all__ = [
     "mean_degree",
     "mean_map",
     "mean_score",
+    "near_far",
     "normal_interval",
     "objects",
     "on_the_line",

@@ -203,14 +203,19 @@ TPR = 0.95
 
 @add_metric
 def ood_share(
-    table: Table, by: Sequence[str] = ("model", "scorer"), split: str | None = None, kind: str = "location"
+    table: Table,
+    by: Sequence[str] = ("model", "scorer"),
+    source: str | None = None,
+    split: str | None = None,
+    kind: str = "location",
 ) -> pl.DataFrame:
     """Share of images that score above 95 % of the in-distribution images, by ``class`` and ``attribute``
     of a ``kind``; the interval is over samples.
 
     This is table 2 of FOCUS, which used Gram-matrix deviations and ImageNet's validation set; here any
-    scorer of the run can be used. ``split`` names the in-distribution images. ``common`` is true where
-    the source marks the attribute as common for the class.
+    scorer of the run can be used. ``source`` names the in-distribution images, and ``split`` a split of it;
+    images with an attribute of the kind are judged and cannot be among them. ``common`` is true where the
+    source marks the attribute as common for the class.
     """
     rows, keys = select_rows(table, by, output="ood")
     for needed in ("model", "scorer"):
@@ -220,20 +225,45 @@ def ood_share(
                 f" {needed} to {parameter('by')}"
             )
     scored = rows.filter(ON_GRID & pl.col("error").is_null() & pl.col("score").is_not_null())
-    in_distribution = scored.filter(pl.col("split") == pl.lit(split, pl.String)).group_by(keys)
-    limits = in_distribution.agg(limit=pl.col("score").quantile(TPR, "linear")).collect(engine="streaming")
+    chosen = [
+        pl.col(name) == pl.lit(value, pl.String)
+        for name, value in (("source", source), ("split", split))
+        if value is not None
+    ]
+    in_distribution = scored.filter(chosen) if chosen else scored.clear()
     cells = _cells(scored, keys, kind).collect(engine="streaming")
-    if cells.height and not limits.height:
-        splits = scored.select(pl.col("split").unique().sort()).collect()["split"].to_list()
-        raise UnknownName(
-            "split",
-            str(split),
-            [s for s in splits if s],
-            f"Name the in-distribution images with {parameter('split', 'NAME')}, one of {splits}.",
-        )
+    if cells.height:
+        _check_in_distribution(scored, in_distribution, kind, source, split)
+    grouped = in_distribution.group_by(keys)
+    limits = grouped.agg(limit=pl.col("score").quantile(TPR, "linear")).collect(engine="streaming")
     then = ("attribute", "class")
     above = cells.join(limits, on=keys, nulls_equal=True).lazy()
     return _cell_shares(above, keys, then, pl.col("score") > pl.col("limit"))
+
+
+def _check_in_distribution(
+    scored: pl.LazyFrame, in_distribution: pl.LazyFrame, kind: str, source: str | None, split: str | None
+) -> None:
+    """Raise an error if there are no in-distribution images, or if some of them are judged."""
+    judged = pl.col("attrs").list.eval(
+        (pl.element().struct.field("key") == kind) & pl.element().struct.field("common").is_not_null()
+    )
+    counts = in_distribution.select("source", judged=judged.list.any().fill_null(False)).collect()
+    if not counts.height:
+        named, value = ("split", split) if source is None and split is not None else ("source", source)
+        names = scored.select(pl.col(named).unique().sort()).collect()[named].drop_nulls().to_list()
+        raise UnknownName(
+            named,
+            str(value),
+            names,
+            f"Name the in-distribution images with {parameter(named, 'NAME')}, one of {', '.join(names)}.",
+        )
+    if overlap := int(counts["judged"].sum()):
+        sources = ", ".join(sorted(set(counts.filter("judged")["source"].to_list())))
+        raise SoritesError(
+            f"{overlap} of {counts.height} in-distribution rows (of {sources}) have an attribute of the kind"
+            f" {kind!r} and are judged themselves. Name another set with {parameter('source', 'NAME')}."
+        )
 
 
 def _cells(scored: pl.LazyFrame, keys: Sequence[str], kind: str) -> pl.LazyFrame:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Backend, Outputs
+from sorites.core import Backend, Graph, Outputs
 from sorites.core.compute.passes import then, unless_empty
 from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
@@ -109,6 +109,21 @@ def exported(
             _compare(runner[0](images), ground_truth)
             _to_cache(data, path)
     return runner
+
+
+def graph_of(graph: nn.Module, on_torch: Forward, wants: Input, version: str) -> Graph:
+    """Return a torch graph as ONNX, verified against torch.
+
+    Raises:
+        Exception: The graph cannot be exported or disagrees with torch.
+    """
+    images = trial_images(wants.size)
+    with one_thread():
+        ground_truth = on_torch(images)
+    exported(graph, on_torch, wants, version, ground_truth)
+    path = _path(version)
+    data = path.read_bytes() if path.is_file() else _export(graph.cpu(), np.stack(images[:2]), ground_truth)
+    return Graph(data, features="features" if ground_truth.features is not None else None)
 
 
 def _path(version: str) -> Path:

@@ -29,8 +29,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Model, Outputs, add_model
-from sorites.core.errors import SoritesError
+from sorites.core import Graph, Model, Outputs, add_model
+from sorites.core.errors import MissingExtra, SoritesError
 from sorites.core.labels import imagenet
 from sorites.io.paths import FileState, file_states, is_file
 from sorites.io.readers import json_file, json_value
@@ -358,6 +358,7 @@ def onnx(argument: str | None) -> Model:
         version_of(path),
         input=described,
         backend=_session.backend(session),
+        graph=functools.partial(_graph, path, graph_input, outputs, wants),
     )
     return with_logits(model, Outputs(first))
 
@@ -427,6 +428,25 @@ def _forward(session: Any, graph_input: GraphInput, outputs: GraphOutputs, wants
         return Outputs(logits, rest[0] if rest else None)
 
     return forward
+
+
+def _graph(path: Path, graph_input: GraphInput, outputs: GraphOutputs, wants: Input) -> Graph:
+    """Return the graph with its weights inside, and the tensors that are used as outputs."""
+    try:
+        from onnx import load
+    except ImportError as error:
+        raise MissingExtra("an ONNX graph with a scorer", "torch") from error
+    names = [name for name in (outputs.logits, outputs.features) if name is not None]
+    return Graph(
+        exposed(load(str(path)), names),
+        outputs.logits,
+        outputs.features,
+        graph_input.layout,
+        np.dtype(graph_input.dtype).name,
+        wants.mean,
+        wants.std,
+        graph_input.batch,
+    )
 
 
 def _first_pass(name: str, forward: Forward, wants: Input) -> NDArray[np.float32]:

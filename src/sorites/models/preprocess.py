@@ -2,81 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-import numpy as np
-from PIL import Image as Pil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
-from sorites.io.resizing import Filter, resized_part
+from sorites.io.resizing import Filter, Fit, Mode
 from sorites.io.validation import problems
-
-Mode = Literal["center", "squash"]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-# The maximum number of pixels of a resized image. Of a thinner image, only the crop is resized.
-MAX_RESIZED_PIXELS = 1 << 24
-
 Channels = tuple[float, float, float]
 Side = Annotated[int, Field(gt=0)]
-
-
-def fit(
-    image: ImageU8,
-    framed: bool,
-    size: tuple[int, int],
-    crop_pct: float = 0.875,
-    filter: Filter = "bicubic",
-    mode: Mode = "center",
-) -> ImageU8:
-    """Return the image at ``size`` (height, width), 8 bits.
-
-    A framed image is only resized. Otherwise the image is resized until its shorter side is ``size /
-    crop_pct`` (with ``squash`` both sides, ignoring the aspect ratio) and the centre is cropped; the
-    result is bit-identical to torchvision's Resize and CenterCrop on a Pillow image. An image that
-    already has ``size`` is returned unchanged.
-    """
-    if image.shape[:2] == tuple(size):
-        return image
-    tall, wide = size if framed else _resized_shape(image.shape[0], image.shape[1], size, crop_pct, mode)
-    top, left = round((tall - size[0]) / 2), round((wide - size[1]) / 2)
-    crop = (left, top, left + size[1], top + size[0])
-    if tall * wide > MAX_RESIZED_PIXELS:
-        pillow_image, resampling = Pil.fromarray(image), Pil.Resampling[filter.upper()]
-        down, across = pillow_image.height / tall, pillow_image.width / wide
-        part = (crop[0] * across, crop[1] * down, crop[2] * across, crop[3] * down)
-        return np.asarray(pillow_image.resize((size[1], size[0]), resampling, box=part))
-    return resized_part(image, (wide, tall), crop, filter)
-
-
-def _resized_shape(
-    height: int, width: int, size: tuple[int, int], crop_pct: float, mode: Mode
-) -> tuple[int, int]:
-    """Return the height and width of the resized image before cropping."""
-    tall, wide = (math.floor(side / crop_pct) for side in size)
-    if mode == "squash":
-        return tall, wide
-    return max(tall, wide * height // width), max(wide, tall * width // height)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """``fit`` with its options; two with the same options are equal, so that models can share an input."""
-
-    size: tuple[int, int]
-    crop_pct: float = 0.875
-    filter: Filter = "bicubic"
-    mode: Mode = "center"
-
-    def __call__(self, image: ImageU8, framed: bool) -> ImageU8:
-        return fit(image, framed, self.size, self.crop_pct, self.filter, self.mode)
 
 
 class Config(BaseModel):

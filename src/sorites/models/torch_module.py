@@ -21,7 +21,7 @@ from sorites.core.compute.transfers import start_fetch
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.rng import digest
 from sorites.io.paths import FileState, file_states
-from sorites.models.export import NAMES, checked, exported
+from sorites.models.export import NAMES, checked, exported, graph_of
 from sorites.models.preprocess import Input
 from sorites.models.trial import TINY, Forward, are_probabilities, note_probabilities, trial_images
 
@@ -157,6 +157,7 @@ def torch_model(
         input=wants.described,
         scale="logits",
         backend=backend,
+        graph=functools.partial(graph_of, graph, on_torch, wants, version),
     )
     return note_probabilities(model) if probabilities else model
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from sorites.core.rng import digest
 from sorites.core.specs import split_spec
 from sorites.io.digests import digest_of, digest_of_file, read_sealed, write_sealed
 from sorites.io.files import write_bytes
-from sorites.io.listed import listed_problems, refuse
+from sorites.io.listed import digests_of, listed_problems, read_verified, refuse
 from sorites.io.paths import is_dir, is_file, path_of
 from sorites.io.tables import Arrays, tensors
 from sorites.io.validation import read_typed
@@ -110,6 +111,8 @@ def whitening(images: Sequence[ImageU8], network_input: Input) -> NDArray[np.flo
 # The folder of a trained model: ``model.safetensors`` (weights) and ``model.json`` (how they were made).
 
 RECORD, WEIGHTS, UNFINISHED = "model.json", "model.safetensors", "train.json"
+# The list of training and validation images.
+DATA = "data.parquet"
 MAKE = f'Train one with {command("train run", "RECIPE", out="DIR")}, then use the model "trained:DIR"'
 TRAIN_AGAIN = "Restore it from a backup, or delete the folder and repeat the command that trained the model."
 
@@ -178,6 +181,25 @@ def read(folder: str | Path) -> tuple[Record, Arrays]:
         raise Damaged(path, f"{RECORD} has no digest of it", TRAIN_AGAIN)
     refuse(listed_problems(path.parent, {WEIGHTS: record.files[WEIGHTS]}), TRAIN_AGAIN)
     return record, tensors(path)[0]
+
+
+def training_contents(folder: str | Path) -> frozenset[str]:
+    """Return the hashes of the images that a model was trained on, and those that its parents were.
+
+    Images without a file of their own have none; nor has a model whose folder has no list of images.
+
+    Raises:
+        Damaged: The list of images is damaged.
+    """
+    import polars as pl
+
+    record, path = read_record(folder), path_of(folder) / DATA
+    if DATA not in record.files:
+        return frozenset()
+    listed = pl.read_parquet(io.BytesIO(read_verified(path, digests_of(record.files, DATA), TRAIN_AGAIN)))
+    own = frozenset(listed.filter(pl.col("part") == "train")["content"].drop_nulls().to_list())
+    kind, parent = split_spec(str(record.parent.get("spec") or ""))
+    return own | training_contents(parent) if kind == "trained" and parent and is_dir(parent) else own
 
 
 def read_record(folder: str | Path) -> Record:

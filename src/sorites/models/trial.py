@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pil
 
-from sorites.core import Model, Outputs
+from sorites.core import Graph, Model, Outputs
 from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import Notice
 
@@ -136,7 +137,12 @@ def with_logits(model: Model, outputs: Outputs | None) -> Model:
     logits = None if outputs is None else outputs.logits
     if model.output != "label" or logits is None or not are_probabilities(logits):
         return replace(model, scale="logits")
-    return note_probabilities(replace(model, forward=log_forward(model.forward)))
+    graph = None if model.graph is None else functools.partial(_log_graph, model.graph)
+    return note_probabilities(replace(model, forward=log_forward(model.forward), graph=graph))
+
+
+def _log_graph(graph: Callable[[], Graph]) -> Graph:
+    return replace(graph(), log=True)
 
 
 def settle_scale(model: Model) -> Model:

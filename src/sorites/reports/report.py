@@ -18,18 +18,21 @@ from sorites.evaluation.explanations import Explanations, read_changes
 from sorites.evaluation.fit import read_fits
 from sorites.evaluation.images import captured_shot, shifted_shots
 from sorites.evaluation.integrity.unfinished import unfinished
+from sorites.evaluation.overlap import overlap_of
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import class_names, plan_of
 from sorites.evaluation.run import Run
 from sorites.evaluation.storage.record import place_now, read_record
 from sorites.io.decode import pixel_limit
-from sorites.io.stores import to_path
+from sorites.io.stores import StorePath, to_path
 from sorites.reports.view import RunView
+
+PAGE = "report.html"
 
 
 def report(
     runs: str | Path | Table | Sequence[str | Path | Table],
-    out: str | Path = "report.html",
+    out: str | Path | None = None,
     partial: bool = False,
     *,
     max_pixels: int | None = None,
@@ -41,7 +44,8 @@ def report(
 
     Args:
         runs: Run folders, made by "sorites run". Also runs and tables, alone or in a sequence.
-        out: The HTML file to write.
+        out: The HTML file to write; default: report.html in the run folder, for several runs in the working
+            folder.
         partial: Use all rows, including samples that only some models, settings or runs cover.
         max_pixels: Refuse images with more pixels than this; default: 100 million.
 
@@ -56,10 +60,23 @@ def report(
         views = [view for item in several for view in load_views(item)]
         for gap in (view.unfinished for view in views if view.unfinished is not None):
             tell(Notice("\n".join(gap.sentences(partial)), code="unfinished_run"))
-        return page(views, Path(out), partial)
+        return page(views, _page_path(several) if out is None else Path(out), partial)
 
     with pixel_limit(max_pixels):
         return repeat_if_merged(write)
+
+
+def _page_path(items: Sequence[str | Path | Table]) -> Path:
+    """Return where the page goes by default: into the local folder of a single run, else into the working
+    folder.
+    """
+    folders = [
+        item.folder if isinstance(item, Run) else to_path(item)
+        for item in items
+        if isinstance(item, (str, Path, Run))
+    ]
+    single = len(folders) == len(items) == 1 and not isinstance(folders[0], StorePath)
+    return folders[0] / PAGE if single else Path(PAGE)
 
 
 def load_views(item: str | Path | Table) -> list[RunView]:
@@ -89,6 +106,7 @@ def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunVie
         unfinished=unfinished(folder),
         explanations=_explanations(folder),
         aside=rejected_images(folder),
+        trained_on=overlap_of(folder),
         fits=read_fits(folder),
     )
 

@@ -45,6 +45,8 @@ class RunView:
     """Explanations of flipped images; None if there are none."""
     aside: pl.Series | None = None
     """The ids of filtered images; None if there are none."""
+    trained_on: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By model that was trained on samples of the run: how many of how many."""
     fits: Mapping[str, ModelFit] = field(default_factory=dict)
     """The training images on which the scorers of each model were fitted."""
 

@@ -57,7 +57,17 @@ class ShotTaken(Stored):
     answered: dict[str, Any] = Field(default_factory=dict)
     """Settings that the camera reports."""
     exif: dict[str, Any] = Field(default_factory=dict)
+    fixed: dict[str, str] = Field(default_factory=dict)
+    """White balance, picture style and quality as the camera reported them after the shot."""
+    lamps: dict[str, list[bool | float]] = Field(default_factory=dict)
+    """Whether each lamp was on, and its brightness in percent, as the bridge reported it."""
     retries: int = 0
+    retakes: int = 0
+    """How often the photograph was taken again because it did not match its image."""
+    correlation: float | None = None
+    """Rank correlation with the image; None for a black or white photograph."""
+    suspicious: str | None = None
+    """Why the photograph does not match its image."""
 
 
 class ShotReplaced(Stored):
@@ -73,6 +83,14 @@ class ShotFailed(CaptureEntry):
     sample: str
     params: dict[str, Any]
     why: str
+
+
+class Prepared(CaptureEntry):
+    """The settings that stay the same were set; ``deviations`` describes those that the camera refused."""
+
+    event: Literal["prepared"] = "prepared"
+    fixed: dict[str, str]
+    deviations: list[str]
 
 
 class Paused(CaptureEntry):
@@ -105,7 +123,7 @@ class ImageVerdict(CaptureEntry):
     note: str = ""
 
 
-ShotEvent = ShotTaken | ShotReplaced | ShotFailed | Paused | Calibrated
+ShotEvent = ShotTaken | ShotReplaced | ShotFailed | Prepared | Paused | Calibrated
 SHOT_EVENTS: TypeAdapter[ShotEvent] = TypeAdapter(Annotated[ShotEvent, Field(discriminator="event")])
 VERDICTS: TypeAdapter[ImageVerdict] = TypeAdapter(ImageVerdict)
 E = TypeVar("E", bound=CaptureEntry)

@@ -35,11 +35,9 @@ from sorites.core.messages import command, option
 from sorites.core.samples import Box, ImageU8
 from sorites.core.specs import model_entry
 from sorites.io.readers import toml_file, toml_table
-from sorites.io.resizing import resized_part
+from sorites.io.resizing import frame, frame_size
 from sorites.io.validation import problems
 
-# Maximum number of pixels of a resized image (800 MB).
-MAX_PIXELS = 1 << 28
 # Validation context of a suite that was stored: its names are complete, and the plug-ins that they belong to
 # need not be installed.
 STORED = {"stored": True}
@@ -75,18 +73,13 @@ class Frame(Strict):
         """
         return _canonical(self)
 
-    def _resized(self, height: int, width: int) -> tuple[int, int]:
-        """Return width and height of an image after the resize."""
-        short = min(height, width)
-        return self.resize * width // short, self.resize * height // short
-
     def moved(self, boxes: Sequence[Box], height: int, width: int) -> tuple[Box, ...]:
         """Return the boxes of an image of this size in the coordinates of the frame, clipped to it.
 
         Boxes outside the frame are dropped. An area is scaled with the image, and by the fraction of its box
         that remains.
         """
-        size = self._resized(height, width)
+        size = frame_size(height, width, self.resize)
         across, down = size[0] / width, size[1] / height
         left, top = (0, 0) if self.crop is None else (round((side - self.crop) / 2) for side in size)
         wide, high = size if self.crop is None else (self.crop, self.crop)
@@ -102,20 +95,7 @@ class Frame(Strict):
         return tuple(framed)
 
     def __call__(self, image: ImageU8) -> ImageU8:
-        height, width = image.shape[:2]
-        size = self._resized(height, width)
-        if size[0] * size[1] > MAX_PIXELS:
-            raise BadImage(
-                f"an image of {width} x {height} px is too long and thin for a frame of {self.resize}"
-            )
-        if size != (width, height):
-            wide, high = size if self.crop is None else (self.crop, self.crop)
-            left, top = round((size[0] - wide) / 2), round((size[1] - high) / 2)
-            return resized_part(image, size, (left, top, left + wide, top + high), self.filter)
-        if self.crop is None:
-            return image
-        left, top = (round((side - self.crop) / 2) for side in size)
-        return np.ascontiguousarray(image[top : top + self.crop, left : left + self.crop])
+        return frame(image, self.resize, self.crop, self.filter)
 
 
 @functools.lru_cache(256)
@@ -465,6 +445,8 @@ class Suite(Strict):
     similarity: tuple[str, ...] = ()
     """Measures of shifted images against their clean images, computed after the run: ``["ssim"]``."""
     limit: StrictInt | None = Field(default=None, gt=0)
+    unseen_by: tuple[str, ...] = ()
+    """Trained models (``trained:DIR``): their training images are left out, by content, before the limit."""
     order: Literal["shards"] | None = None
     """``shards`` takes the shards of a source in hashed order and their samples in stored order, and reads no
     more than the limit needs. By default any prefix is a random sample of all samples.

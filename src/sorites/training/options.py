@@ -23,6 +23,9 @@ CHECKPOINT_SECONDS = 60.0
 ATTACK_STEPS = 100
 ATTACK_RESTARTS = 1
 MAX_EXPLAINED = 12
+# Masks of RISE per image, and the confidence from which a box finds an object.
+MASKS = 500
+FOUND_CONFIDENCE = 0.25
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:
@@ -159,6 +162,27 @@ class Explained(FolderOptions):
         repeat=True,
         flag="layer",
         parse=_layers,
+    )
+    method: str = declare(
+        "auto",
+        (
+            "Grad-CAM for torch classifiers (gradcam), or by hiding parts of images of any model: rise (for"
+            " detectors D-RISE) or occlusion; auto is gradcam if it can be used, else rise."
+        ),
+        metavar="auto|gradcam|rise|occlusion",
+    )
+    masks: int = declare(
+        MASKS,
+        "Number of masks of rise per image; the noise falls with its square root.",
+        metavar="N",
+        kind=int,
+        low=2,
+    )
+    conf: float = declare(
+        FOUND_CONFIDENCE,
+        "Of detectors: the confidence from which a box finds an object.",
+        metavar="X",
+        kind=float,
     )
 
 

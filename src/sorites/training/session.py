@@ -23,7 +23,7 @@ from sorites.io.files import write_bytes
 from sorites.io.listed import digests_of, read_verified
 from sorites.io.tables import parquet_bytes
 from sorites.models.preprocess import Input
-from sorites.models.trained import RECORD, UNFINISHED, Record, start, write
+from sorites.models.trained import DATA, RECORD, UNFINISHED, Record, start, write
 from sorites.training import checkpoints, history
 from sorites.training.batches import Batch, Prepared
 from sorites.training.checkpoints import Best, State
@@ -38,7 +38,7 @@ from sorites.training.steps import BrokenLoss, Steps, Taken, validate
 # The training folder: train.json, the list of images, and the check that both still match.
 
 
-DATA, LABELS = "data.parquet", "labels.txt"
+LABELS = "labels.txt"
 RESTORE = f"Restore it from a backup, or use another {option('out', 'DIR')}."
 WRITTEN_AGAIN = "Delete it and repeat the command, which writes it again."
 LIBRARIES = ("torch", "numpy", "pillow")

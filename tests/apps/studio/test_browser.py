@@ -16,7 +16,7 @@ from tests.conftest import scene
 
 from sorites.apps.studio.calibration import calibrate, decode_photo
 from sorites.apps.studio.devices import DeviceOptions, Devices, open_devices
-from sorites.apps.studio.folder import CaptureFolder, flagged, verdicts
+from sorites.apps.studio.folder import CaptureFolder, flagged, to_retake, verdicts
 from sorites.apps.studio.markers import rectify
 from sorites.apps.studio.references import Reference
 from sorites.apps.studio.review.server import Review
@@ -129,8 +129,9 @@ def test_a_review_by_keyboard_alone(
         said = {sample: line for (who, sample), line in verdicts(folder).items() if who == "ada"}
         assert len(said) == 3
         assert [verdict.flags for verdict in said.values() if verdict.note] == [["crop"]]
-        wrong = flagged(folder)
-        assert len(wrong) == 1
+        wrong = to_retake(folder)
+        assert len(flagged(folder)) == 1
+        assert len(wrong) == 8
         capture = capture_of(folder, devices)
         capture.run(held, again=wrong)
         assert capture.taken == 8

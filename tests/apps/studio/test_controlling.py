@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from tests.apps.studio.conftest import write_images
 
-from sorites.apps.studio.capture import Job
 from sorites.apps.studio.control import NAME, ControlOptions, control
 from sorites.apps.studio.devices import DeviceOptions
 from sorites.apps.studio.policies import NAMES
+from sorites.apps.studio.session import Job
 from sorites.core.errors import SoritesError
 from sorites.io.logs import read_log
 

@@ -16,10 +16,10 @@ import pytest
 from tests.apps.studio.conftest import GRID, STAGE, write_images
 from tests.apps.studio.test_capture import check_whole
 
-from sorites.apps.studio.capture import Job
 from sorites.apps.studio.devices import DeviceOptions
 from sorites.apps.studio.folder import CaptureFolder
 from sorites.apps.studio.screen.server import VirtualTv
+from sorites.apps.studio.session import Job
 from sorites.apps.studio.virtual.bridge import VirtualBridge
 from sorites.apps.studio.virtual.camera import VirtualCamera
 from sorites.apps.studio.virtual.scene import Photographer, Room

@@ -35,6 +35,9 @@ try:
     camera.set({{"mode": "manual", "iso": 400, "shutter": 1 / 100, "aperture": 8.0}})
 except CameraError as error:
     print("refused", error)
+from sorites.apps.studio.cameras import FixedSettings
+print("prepared", camera.prepare(FixedSettings()), dict(camera.read_fixed()))
+print("automatic", dict(camera.set({{"mode": "auto", "shot": 1}})))
 names = set()
 for _ in range(2):
     photo = camera.shoot()
@@ -60,6 +63,9 @@ def test_detect_set_shoot_and_download(tmp_path: Path) -> None:
     assert any(line.startswith("refused") for line in said), (
         "this body has no ISO, and a setting is never taken half"
     )
+    prepared = next(line for line in said if line.startswith("prepared"))
+    assert "white balance" in prepared, "a setting that this body does not have is reported"
+    assert "automatic {}" in said
     shots = [line for line in said if "/store_" in line]
     assert len(shots) == 2
     assert all(line.endswith("True True") for line in shots)

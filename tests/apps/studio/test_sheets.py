@@ -8,7 +8,7 @@ from PIL import Image as Pillow
 from tests.apps.studio.conftest import capture_of
 
 from sorites.apps.studio.devices import Devices
-from sorites.apps.studio.folder import REVIEWS_NAME, CaptureFolder, flagged, open_folder
+from sorites.apps.studio.folder import REVIEWS_NAME, CaptureFolder, flagged, open_folder, to_retake
 from sorites.apps.studio.references import Reference, safe_name
 from sorites.apps.studio.sheets import images_of, sample_of, write_sheets
 from sorites.core.errors import SoritesError
@@ -43,7 +43,7 @@ def test_any_reviewers_flag_counts_until_the_image_is_shot_again(
     log.close()
     assert flagged(folder) == {held[0].id}
     capture = capture_of(folder, devices)
-    capture.run(held, again=flagged(folder))
+    capture.run(held, again=to_retake(folder))
     assert capture.taken == 8
     assert flagged(folder) == frozenset()
 

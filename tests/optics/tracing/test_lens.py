@@ -14,7 +14,7 @@ from scipy.special import j1
 from sorites.lenses.store import builtin, load
 from sorites.lenses.trace import trace_lens
 from sorites.optics.psf import LINES_UM
-from sorites.optics.tracing.assembly import OBJECTIVES, build, material, objective
+from sorites.optics.tracing.assembly import OBJECTIVES, build, objective
 from sorites.optics.tracing.blur import (
     best_focus,
     blur,
@@ -24,6 +24,7 @@ from sorites.optics.tracing.blur import (
     psf,
     rays_across,
 )
+from sorites.optics.tracing.glass import material
 from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial
 from sorites.optics.tracing.prescription import Glass, Prescription, Refused, Surface
 from sorites.optics.tracing.rays import COARSE, Rays, beams, chief, launch, through, trace

@@ -13,8 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError
-from sorites.optics.tracing.assembly import build, material, objective
+from sorites.optics.tracing.assembly import build, objective
 from sorites.optics.tracing.blur import fit_zernike, psf
+from sorites.optics.tracing.glass import material
 from sorites.optics.tracing.lens import D_LINE_UM, Lens, first_order, paraxial
 from sorites.optics.tracing.prescription import Glass, Prescription, Refused, Surface
 from sorites.optics.tracing.rays import COARSE, beams, chief, launch, through, trace

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import polars as pl
+import pytest
 from tests.reports import worlds
 
 from sorites.reports.sections.ood.detection import ood_sets
@@ -64,3 +65,22 @@ def test_one_set_of_one_group_is_not_repeated(es_run: RunView, run: RunView) -> 
     alone = es_run.table.filter(pl.col("source").is_in(["imagenet_es", "textures"]))
     assert ood_sets(merge([dataclasses.replace(es_run, table=alone)])) == ""
     assert ood_sets(merge([run])) == ""
+
+
+def test_other_runs_compare_with_all_clean_images_of_known_classes(es_run: RunView) -> None:
+    moved = pl.col("source").replace({"imagenet_es": "mine"})
+    text = cards(dataclasses.replace(es_run, table=es_run.table.with_columns(moved)))[
+        "lite0 · FPR95, OOD positive"
+    ]
+    rows = es_run.table.filter(
+        pl.col("output") == "ood", pl.col("model") == "lite0", pl.col("shift") == "clean"
+    ).collect()
+    for scorer in worlds.SCORERS:
+        mine = rows.filter(scorer=scorer)
+        known = mine.filter(source="imagenet_es")["score"].to_numpy()
+        ood = mine.filter(source="textures")["score"].to_numpy()
+        flag = max(t for t in ood if np.mean(ood >= t) >= 0.95)
+        line = re.search(rf'<th scope="row">{scorer}</th>(.*?)</tr>', text)
+        assert line is not None
+        shown = re.findall(r">(\d+)(?:<small>(\d+)–(\d+)</small>)?</td>", line.group())
+        assert int(shown[4][0]) == pytest.approx(100 * np.mean(known >= flag), abs=0.501)

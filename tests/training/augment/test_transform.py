@@ -86,13 +86,101 @@ def test_a_seed_decides_and_pickling_keeps_it():
 
 @pytest.mark.parametrize(
     "given",
-    [np.zeros((8, 8), np.uint8), np.zeros((8, 8, 3)), torch.zeros(8, 8, 3), "x.png", Image.new("L", (8, 8))],
+    [
+        np.zeros((8, 8, 2), np.uint8),
+        np.zeros((8, 8, 3)),
+        torch.zeros(8, 8, 3),
+        "x.png",
+        Image.new("CMYK", (8, 8)),
+        Image.new("P", (8, 8)),
+    ],
 )
 def test_what_is_no_image_is_refused(given):
-    with pytest.raises(SoritesError, match="RGB image"):
+    with pytest.raises(SoritesError, match="RGBA image"):
         ImageTransform(Flip())(given)
 
 
 def test_what_is_no_augmentation_is_refused():
     with pytest.raises(SoritesError, match="OpticsAugment.*got Identity"):
         ImageTransform(torch.nn.Identity())
+
+
+OPTICS = ImageTransform(OpticsAugment(scaled=4))
+GREY = image()[..., 0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [GREY, GREY[..., None], Image.fromarray(GREY), torch.from_numpy(GREY)[None], torch.rand(1, 32, 32)],
+)
+def test_a_grey_image_stays_grey(given):
+    moved = OPTICS(given, key="k")
+    assert type(moved) is type(given)
+    assert np.shape(moved) == np.shape(given)
+    assert not isinstance(moved, Image.Image) or moved.mode == "L"
+    assert not np.array_equal(np.asarray(moved), np.asarray(given))
+
+
+def test_grey_is_the_luma_of_the_augmented_colours():
+    grey = torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(0))
+    colours = OPTICS(grey.expand(3, -1, -1), key="k")
+    wanted = 0.299 * colours[0] + 0.587 * colours[1] + 0.114 * colours[2]
+    torch.testing.assert_close(OPTICS(grey, key="k")[0], wanted)
+
+
+def test_alpha_is_kept():
+    alpha = np.random.default_rng(3).integers(0, 256, (32, 32, 1), dtype=np.uint8)
+    given = np.concatenate([image(), alpha], -1)
+    moved = OPTICS(given, key="k")
+    assert np.array_equal(moved[..., 3], alpha[..., 0])
+    assert np.array_equal(moved[..., :3], OPTICS(image(), key="k"))
+    assert OPTICS(Image.fromarray(given), key="k").mode == "RGBA"
+
+
+def test_targets_come_back_behind_the_image():
+    given, boxes = KINDS["tensor"](image()), {"boxes": torch.tensor([[1.0, 2.0, 3.0, 4.0]])}
+    moved, target, label = OPTICS(given, boxes, 7)
+    assert target is boxes
+    assert label == 7
+    assert torch.equal(moved, OPTICS(given))
+    pair = OPTICS((given, boxes))
+    assert torch.equal(pair[0], moved)
+    assert pair[1] is boxes
+
+
+class TaggedImage(torch.Tensor):
+    """A subclass of tensors, as torchvision's ``tv_tensors.Image`` is."""
+
+
+@pytest.mark.parametrize("kind", ["tensor", "floats"])
+def test_a_subclass_of_tensors_is_kept(kind):
+    plain = KINDS[kind](image())
+    moved, boxes = OPTICS(plain.as_subclass(TaggedImage), [[1, 2, 11, 12]])
+    assert type(moved) is TaggedImage
+    assert boxes == [[1, 2, 11, 12]]
+    assert torch.equal(moved.as_subclass(torch.Tensor), OPTICS(plain))
+
+
+def test_a_pipeline_of_torchvision_keeps_its_boxes_and_tensors():
+    try:
+        from torchvision import tv_tensors
+        from torchvision.transforms import v2
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"torchvision does not load: {error}")
+    given = tv_tensors.Image(KINDS["tensor"](image()))
+    boxes = tv_tensors.BoundingBoxes([[1, 2, 11, 12]], format="XYXY", canvas_size=(32, 32))
+    pipeline = v2.Compose([v2.RandomHorizontalFlip(1.0), OPTICS, v2.ToDtype(torch.float32, scale=True)])
+    moved, target = pipeline(given, {"boxes": boxes, "labels": torch.tensor([3])})
+    assert type(moved) is tv_tensors.Image
+    assert type(target["boxes"]) is tv_tensors.BoundingBoxes
+    assert target["boxes"].tolist() == [[21, 2, 31, 12]]
+    assert target["labels"].tolist() == [3]
+
+
+def test_a_single_tensor_is_a_batch_of_one():
+    one = torch.rand(3, 32, 32)
+    moves = OpticsAugment(scaled=4)
+    moves.seed(1)
+    alone = moves(one)
+    moves.seed(1)
+    assert torch.equal(alone, moves(one[None])[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ from tests.training.networks import small
 
 import sorites
 from sorites import core
+from sorites.core import Box, Generated, Model, Outputs, Sample, Source
 from sorites.core.errors import SoritesError
 from sorites.core.table import write_shard
 from sorites.evaluation.explanations import (
@@ -26,10 +28,11 @@ from sorites.evaluation.explanations import (
     read_image,
 )
 from sorites.evaluation.integrity.check import check
+from sorites.evaluation.run import Run
 from sorites.io.digests import stem_of
-from sorites.suites.suite import Suite
+from sorites.suites.suite import Suite, parse
 from sorites.training.explain import explain, grad_cam
-from sorites.training.explain.run import changes
+from sorites.training.explain.flips import changes
 
 pytest.importorskip("torch")
 
@@ -160,8 +163,12 @@ def test_a_stop_leaves_what_is_whole(run: Path) -> None:
     class SettingValue(Exception):
         pass
 
+    ticks: list[int] = []
+
     def tick(n: int) -> None:
-        raise SettingValue
+        ticks.append(n)
+        if len(ticks) > 2:  # both sides of the first are done
+            raise SettingValue
 
     with pytest.raises(SettingValue):
         explain(run, ["one", "other"], limit=3, bar=lambda what, steps: tick)
@@ -244,3 +251,88 @@ def test_nothing_changes_sides_in_an_empty_table(run: Path) -> None:
     rows = sorites.read(run).collect()
     assert changes(rows.filter(pl.col("correct")), ["one", "other"]) == []
     assert changes(rows.with_columns(error=pl.lit("no")), ["one"]) == []
+
+
+# Models without gradients.
+
+
+def bright_half(images: list[Any]) -> Outputs:
+    """Class 1 if the left half is brighter than the right one."""
+    halves = [np.asarray(image, float).mean(axis=(0, 2)) for image in images]
+    differences = [(half[: len(half) // 2].mean() - half[len(half) // 2 :].mean()) / 20 for half in halves]
+    return Outputs(logits=np.array([[-d, d] for d in differences], np.float32))
+
+
+def bright_box(images: list[Any]) -> Outputs:
+    """One box around what is brighter than 140, as sure as it is bright."""
+    found = []
+    for image in images:
+        rows, columns = np.nonzero(np.asarray(image).mean(2) > 140)
+        x0, y0, x1, y1 = (
+            (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) if len(rows) else (0, 0, 1, 1)
+        )
+        sure = float(np.asarray(image)[10:40, 20:50].mean()) / 255
+        found.append([Box((float(x0), float(y0), float(x1), float(y1)), 1, sure)])
+    return Outputs(boxes=found)
+
+
+def drawn(number: int) -> Any:
+    image = np.full((60, 80, 3), 20, np.uint8)
+    image[10:40, 5 : 35 + number] = 200
+    return image
+
+
+def plain_run(model: Model, out: Path) -> Run:
+    boxes = model.output == "boxes"
+    truth = [(Box((5.0, 10.0, 35.0 + number, 40.0), 1),) for number in range(3)]
+    samples = [
+        Sample(f"{i}", Generated(drawn, (i,), version=1), label=1, ground_truth=truth[i] if boxes else None)
+        for i in range(3)
+    ]
+    dial = {"name": "exposure_stops_down"} if boxes else {"name": "translation", "severities": [0.4, 0.6]}
+    suite = parse({"name": "plain", "shifts": [dial]}, "test")
+    return sorites.run(suite, source=Source("made", samples), models=[model], labels=["a", "b"], out=out)
+
+
+def test_a_classifier_without_gradients_is_explained_by_masks(tmp_path: Path) -> None:
+    run = plain_run(Model("half", bright_half, labels=("a", "b"), version="1"), tmp_path / "run")
+    found = explain(run, masks=40, limit=1)
+    assert [side.method for change in found for side in change.sides] == ["rise", "rise"]
+    side = found[0].sides[0]
+    assert (side.masks, side.layer) == (40, "")
+    assert side.score == pytest.approx(side.conf, abs=1e-6)
+    assert side.deletion is not None
+    assert set(image_files(run.folder)) == {
+        f"{s.file}-{kind}" for s in found[0].sides for kind in ("seen", "cam")
+    }
+    stored = {path: path.stat().st_mtime_ns for path in image_files(run.folder).values()}
+    assert explain(run, masks=40, limit=1) == found
+    assert {path: path.stat().st_mtime_ns for path in image_files(run.folder).values()} == stored
+    again = explain(run, masks=60, limit=1)
+    assert again[0].sides[0].file != side.file
+    squares = explain(run, method="occlusion", limit=1)
+    assert squares[0].sides[0].masks == 225
+    assert read_changes(run.folder) == squares
+    for wrong in ({"method": "gradcam"}, {"method": "rise", "layer": "x"}, {"method": "lime"}, {"masks": 1}):
+        with pytest.raises(SoritesError):
+            explain(run, limit=1, **wrong)  # type: ignore[arg-type]
+
+
+def test_objects_that_a_detector_loses_are_explained(tmp_path: Path) -> None:
+    model = Model("finder", bright_box, labels=("a", "b"), output="boxes", version="1")
+    run = plain_run(model, tmp_path / "run")
+    found = explain(run, masks=60, limit=2, conf=0.2)
+    assert len(found) == 2
+    before, after = found[0].sides
+    assert (before.correct, after.correct) == (True, False)
+    assert before.box is not None
+    assert before.box[:2] == (5.0, 10.0)
+    assert before.score is not None
+    assert after.score is not None
+    assert before.score > after.score
+    assert explain(run, masks=60, limit=2, conf=0.2) == found
+    page = sorites.report(run, tmp_path / "page.html").read_text()
+    assert "b missed" in page
+    assert "RISE" in page
+    with pytest.raises(SoritesError):
+        explain(run, method="gradcam")

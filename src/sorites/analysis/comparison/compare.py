@@ -36,6 +36,7 @@ from sorites.analysis.passport.document import read_passport
 from sorites.core import CLEAN
 from sorites.core.errors import InvalidOption, SoritesError
 from sorites.core.messages import option
+from sorites.evaluation.overlap import overlap_notes
 from sorites.metrics import paired_difference
 from sorites.metrics.detection.operating import checked_conf
 
@@ -237,6 +238,12 @@ def compare(
             "conf", f"{option('conf', 'X')} is for detectors, but {sides[1].model} is a classifier"
         )
     notes = [*refuse_unlike(*sides, other_versions, shared), *refuse_one_sided(*sides, shared)]
+    notes += [
+        note
+        for side in sides
+        for part in side.parts.values()
+        for note in overlap_notes({n: c for n, c in part.trained_on.items() if n == side.model})
+    ]
     names = _names(*sides)
     table = together(*sides, names)
     if sides[0].output == "boxes":

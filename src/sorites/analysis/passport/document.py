@@ -106,12 +106,32 @@ class Separation(Number):
     scorer: str
 
 
+class Alarm(Strict):
+    """What a threshold that accepts 95 % of clean images does under one shift at one severity.
+
+    ``n`` counts the samples that did not choose the threshold; of ``caught``, those that are misclassified.
+    """
+
+    part: str
+    shift: str
+    severity: float
+    error: Number
+    """Share of misclassified images."""
+    caught: Number
+    """Share of misclassified images that raise an alarm."""
+    alarm: Number
+    """Share of images that raise an alarm."""
+    clean_alarm: Number
+    """Share of clean images that raise an alarm."""
+
+
 class SelfKnowledge(Strict):
-    """How well the model knows when it fails: its selective risk, and its OOD detection."""
+    """How well the model knows when it fails: its selective risk, its OOD detection, and its alarms."""
 
     scorer: str
     risk: tuple[SelectiveRisk, ...]
     auroc: tuple[Separation, ...]
+    alarms: tuple[Alarm, ...]
 
 
 class Run(Strict):
@@ -149,7 +169,7 @@ class Passport(Strict):
     """The whole document."""
 
     schema_name: Literal["sorites-passport"] = Field(default="sorites-passport", alias="schema")
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     sorites: str
     model: ModelInfo
     battery: BatteryInfo

@@ -28,7 +28,7 @@ from sorites.diffusion.sliders import Concept
 from sorites.diffusion.words import RECORD, Word, encoders_of, read_record, save, with_learnt_words
 from sorites.evaluation.images import LeftOut, readable
 from sorites.io.files import locked, sweep_temporaries
-from sorites.models.preprocess import fit
+from sorites.io.resizing import fit
 
 # Steps between two checkpoints.
 STEPS_PER_CHECKPOINT = 50

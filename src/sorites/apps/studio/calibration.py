@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image as Pillow
 
-from sorites.apps.studio.cameras import Camera, CameraError, Photo, Unsettled
+from sorites.apps.studio.cameras import Camera, CameraError, FixedSettings, Photo, Unsettled
 from sorites.apps.studio.devices import DeviceOptions, open_devices
 from sorites.apps.studio.markers import Found, Matrix, board, drift, locate, placement
-from sorites.apps.studio.screen.server import Screen
+from sorites.apps.studio.screen.server import Screen, Shown
 from sorites.apps.studio.virtual.studio import VirtualStudio, build
 from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
@@ -36,10 +36,13 @@ DRIFTED_PX = 1.0
 
 @dataclass(frozen=True)
 class Calibration:
-    """A homography, the photograph it was found in, and its drift since the previous one."""
+    """A homography, the photograph it was found in, what the screen showed, and the drift since the
+    previous one.
+    """
 
     found: Found
     photo: Photo
+    shown: Shown
     drift_px: float | None = None
 
     @property
@@ -90,6 +93,8 @@ def calibrate(
             camera.set(params)
             photo = camera.shoot()
             location = locate(decode_photo(photo), shown_board, placed)
+            if screen.confirm() != shown:
+                raise CameraError("the screen changed during the calibration")
         except Unsettled as error:
             camera.settle()
             reason = str(error)
@@ -98,7 +103,7 @@ def calibrate(
         else:
             area = (shown.left, shown.top, shown.width, shown.height)
             return Calibration(
-                location, photo, None if before is None else drift(before, location.matrix, area)
+                location, photo, shown, None if before is None else drift(before, location.matrix, area)
             )
     raise CameraError(f"calibration failed: {reason}")
 
@@ -144,7 +149,7 @@ def calibrate_once(options: DeviceOptions, stage: str, port: int, say: Callable[
         if devices.virtual is None or devices.virtual.tv is None:
             say(f"open this link full screen on the screen: {devices.screen.url}")
             devices.screen.show("start", None, wait=PATIENCE_S)
-        devices.camera.prepare()
+        devices.camera.prepare(FixedSettings())
         return calibrate(devices.camera, devices.screen, size)
     finally:
         devices.close()

@@ -127,6 +127,19 @@ class Photo:
     data: bytes
 
 
+@dataclass(frozen=True)
+class FixedSettings:
+    """Settings that stay the same during a capture; an empty name leaves the camera's own.
+
+    Attributes:
+        white_balance: Fixed, because automatic white balance would depend on the image.
+        picture_style: Rendering of the camera's JPEG files.
+    """
+
+    white_balance: str = "daylight"
+    picture_style: str = "standard"
+
+
 class CameraError(SoritesError):
     """The camera did not do what was requested; the request may be repeated."""
 
@@ -147,8 +160,18 @@ class Camera(Protocol):
     def about(self) -> About:
         """Return model, lens, battery, card, mode and the supported values."""
 
-    def prepare(self) -> None:
-        """Set everything that stays the same during a capture: JPEG, single shots, no sleep."""
+    def prepare(self, fixed: FixedSettings) -> list[str]:
+        """Set everything that stays the same during a capture: JPEG, single shots, no sleep, white balance,
+        picture style. Return descriptions of the settings that the body does not have or refuses.
+
+        Raises:
+            NeedsHand: The camera stores no JPEG files and this cannot be changed remotely.
+        """
+
+    def read_fixed(self) -> Mapping[str, str]:
+        """Return white balance, picture style and quality as the camera reports them now, as far as it
+        does.
+        """
 
     def check(self) -> None:
         """Raise ``NeedsHand`` if the operator must act before the next image."""

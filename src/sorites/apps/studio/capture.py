@@ -1,9 +1,11 @@
-"""The capture loop: for every light, image and setting show, set, read back, shoot, fetch, check, rectify,
-write and log.
+"""The capture loop: for every light, mode, image and setting show, set, read back, shoot, fetch, check,
+rectify, write and log.
 
-The light is the outermost loop, so that lamps are switched once. A photograph is written atomically and then
-logged; a file that is not in the log with its size is shot again. While one photograph is rectified and
-written, the next is taken.
+The light is the outermost loop, so that lamps are switched once; within it all manual shots come before all
+automatic ones, so that a body with a mode dial needs one turn per light and mode. Before and after each
+photograph the screen confirms what it shows; a photograph during which it changed, or that does not match its
+reference, is taken again. A photograph is written atomically and then logged; a file that is not in the log
+with its size is shot again. While one photograph is rectified and written, the next is taken.
 """
 
 from __future__ import annotations
@@ -12,69 +14,43 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from sorites import core
 from sorites.apps.studio.calibration import DRIFTED_PX, Calibration, calibrate, decode_photo
 from sorites.apps.studio.cameras import (
     Camera,
     CameraError,
+    FixedSettings,
     NeedsHand,
     Photo,
     differences,
     exif_of,
     format_setting,
 )
-from sorites.apps.studio.devices import DeviceOptions, Devices, check_specs, open_devices
-from sorites.apps.studio.folder import CaptureFolder, Shot, flagged, original_of
-from sorites.apps.studio.lamps import LampError, Lamps, NoLamps
+from sorites.apps.studio.folder import CaptureFolder, Shot, original_of
+from sorites.apps.studio.lamps import LampError, Lamps, LampState, NoLamps
+from sorites.apps.studio.likeness import likeness
 from sorites.apps.studio.markers import QUALITY, encode_jpeg, rectify
-from sorites.apps.studio.references import Reference, part_of, references, stage_of
-from sorites.apps.studio.references import grid as named_grid
-from sorites.apps.studio.screen.server import Screen, Shown
-from sorites.core import CLEAN
-from sorites.core.camera_grid import LIGHTS
+from sorites.apps.studio.references import Reference
+from sorites.apps.studio.screen.server import Screen, ScreenError, Shown
+from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
-from sorites.core.labels import labels as labels_of
-from sorites.core.progress import Bar
-from sorites.evaluation.samples import hashed_samples
 from sorites.io.digests import digest_of
-from sorites.io.files import locked, sweep_temporaries, write_bytes
+from sorites.io.files import write_bytes
 from sorites.io.logs import Log
-from sorites.sources.captures import SHOTS, Paused, ShotFailed, ShotReplaced, ShotTaken
+from sorites.sources.captures import (
+    SHOTS,
+    Paused,
+    Prepared,
+    ShotFailed,
+    ShotReplaced,
+    ShotTaken,
+)
 
-# Shots of both published splits: 1000 images, two lights, 64 + 5 and 27 + 5 settings.
-FULL_SHOTS = 1000 * 2 * 69 + 1000 * 2 * 32
-# Approximate size of a recompressed original relative to the camera's JPEG.
-RECOMPRESSED_SHARE = 0.4
-
-
-def format_duration(seconds: float) -> str:
-    """Format a duration."""
-    for size, unit in ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"
-
-
-def forecast(seconds_per_shot: float, kept_bytes: float, camera_bytes: float, shots: int = FULL_SHOTS) -> str:
-    """Estimate time and disk space of the whole dataset from the mean time and sizes of the shots so far."""
-    gigabytes = {
-        "originals kept": kept_bytes + camera_bytes,
-        "kept as JPEG": kept_bytes + RECOMPRESSED_SHARE * camera_bytes,
-        "dropped": kept_bytes,
-    }
-    sizes = ", ".join(
-        f"{size * shots / 1e9:,.0f} GB with originals {how.removeprefix('originals ')}"
-        for how, size in gigabytes.items()
-    )
-    duration = format_duration(seconds_per_shot * shots)
-    return f"at this pace a full ImageNet-ES ({shots:,} shots) takes {duration} and {sizes}"
-
-
-# Attempts per shot.
-TRIES = 6
+# Attempts per shot, and how often a photograph that does not match its reference is taken again.
+TRIES, RETAKES = 6, 2
+# In this order under each light.
+MODES = ("manual", "auto")
 Say = Callable[[str], None]
 
 
@@ -83,7 +59,7 @@ class Options:
     """Options of a capture."""
 
     originals: str = "keep"
-    """The treatment of the camera's files: ``keep``, ``jpeg`` (recompress) or ``drop``."""
+    """What to do with the camera's files: ``keep``, ``jpeg`` (recompress) or ``drop``."""
     clear_card: bool = False
     calibrate_every: int = 20
     """Images between calibrations."""
@@ -91,15 +67,35 @@ class Options:
     patience_s: float = 600.0
     """Seconds to wait for the operator, for example to change a battery or a card, or to fix the screen."""
     pause_s: float = 2.0
+    fixed: FixedSettings = field(default_factory=FixedSettings)
+
+
+class ScreenChanged(CameraError):
+    """The screen showed something else before a photograph than after it."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """A photograph, the settings that the camera reported, and those in its EXIF data."""
+    """A photograph, and what camera, EXIF data and lamps reported about it."""
 
     photo: Photo
     answered: Mapping[str, Any]
-    exif: dict[str, Any]
+    exif: Mapping[str, Any]
+    fixed: Mapping[str, str]
+    lamps: Mapping[str, LampState]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A photograph that waits to be rectified, checked and written."""
+
+    shot: Shot
+    reference: ImageU8
+    shown: Shown
+    calibration: Calibration
+    attempt: Attempt
+    retries: int
+    retakes: int
 
 
 @dataclass
@@ -122,7 +118,9 @@ class Capture:
     seconds: dict[str, float] = field(default_factory=dict)
     _calibration: Calibration | None = None
     _images: int = 0
-    _waiting: list[tuple[Future[None], Photo]] = field(default_factory=list)
+    _waiting: list[tuple[Future[bool], Taken]] = field(default_factory=list)
+    _retakes: list[tuple[Shot, int]] = field(default_factory=list)
+    _fixed: Mapping[str, str] = field(default_factory=dict)
 
     def run(
         self,
@@ -130,21 +128,31 @@ class Capture:
         again: frozenset[str] = frozenset(),
         tick: Callable[[int], None] = lambda n: None,
     ) -> None:
-        """Take all missing photographs; images named in ``again`` are shot once more."""
-        done = {path for path, shot in self.folder.done().items() if shot.sample not in again}
+        """Take all missing photographs; those whose paths are in ``again`` are taken once more."""
+        done = self.folder.done().keys() - again
         log = self.folder.open_log(SHOTS)
         pool = ThreadPoolExecutor(1, "straighten")
         try:
-            self._patiently(self.camera.prepare, log)
+            self._prepare(log)
             for light in self.folder.grid.lights:
-                for reference in references:
-                    missing = [shot for shot in self.folder.shots(reference, light) if shot.path not in done]
-                    if missing:
-                        self._capture_image(reference, light, missing, log, pool, tick)
+                for mode in MODES:
+                    for reference in references:
+                        shots = self.folder.shots(reference, light)
+                        missing = [s for s in shots if s.params["mode"] == mode and s.path not in done]
+                        if missing:
+                            self._capture_image(reference, light, missing, log, pool, tick)
             self._finish()
         finally:
             pool.shutdown(wait=True)
             log.close()
+
+    def _prepare(self, log: Log) -> None:
+        """Set what stays the same during the capture; report and log what the camera does not follow."""
+        deviations = self._patiently(lambda: self.camera.prepare(self.options.fixed), log)
+        self._fixed = self.camera.read_fixed()
+        log.write(Prepared(fixed=dict(self._fixed), deviations=list(deviations)))
+        for deviation in deviations:
+            self.say(f"camera: {deviation}")
 
     def _capture_image(
         self,
@@ -162,22 +170,27 @@ class Capture:
             self._calibrate(log)
         self._images += 1
         image = reference.image()
-        shown = self._patiently(
-            lambda: self._timed("show", lambda: self.screen.show(reference.id, reference.png())), log
-        )
-        size = (image.shape[1], image.shape[0])
-        for shot in missing:
-            self._shot(shot, shown, size, log, pool)
-            tick(1)
+        self._show(reference, log)
+        pending = [(shot, 0) for shot in missing]
+        while pending:
+            for shot, retakes in pending:
+                self._take(shot, image, retakes, log, pool)
+                tick(int(retakes == 0))
+            self._finish()
+            pending, self._retakes = self._retakes, []
+            if pending:  # the camera or the screen may have moved
+                self._calibrate(log)
+                self._show(reference, log)
+
+    def _show(self, reference: Reference, log: Log) -> None:
+        show = lambda: self.screen.show(reference.id, reference.png())  # noqa: E731
+        self._patiently(lambda: self._timed("show", show), log)
 
     def _calibrate(self, log: Log) -> None:
         """Find the homography again and report its drift."""
         self._finish()
         before = None if self._calibration is None else self._calibration.matrix
-        calibration = self._patiently(
-            lambda: self._timed("calibrate", lambda: calibrate(self.camera, self.screen, self.stage, before)),
-            log,
-        )
+        calibration = self._patiently(lambda: self._timed("calibrate", lambda: self._locate(before)), log)
         self._calibration = calibration
         log.write(calibration.entry())
         for warning in calibration.found.warnings:
@@ -189,55 +202,86 @@ class Capture:
             )
         self._forget(calibration.photo)
 
-    def _shot(
-        self, shot: Shot, shown: Shown, size: tuple[int, int], log: Log, pool: ThreadPoolExecutor
-    ) -> None:
+    def _locate(self, before: Any) -> Calibration:
+        try:
+            return calibrate(self.camera, self.screen, self.stage, before)
+        except NeedsHand:
+            raise
+        except CameraError as error:  # covered, moved away, out of focus: somebody has to look
+            raise NeedsHand(str(error)) from error
+
+    def _take(self, shot: Shot, image: ImageU8, retakes: int, log: Log, pool: ThreadPoolExecutor) -> None:
         """Take one photograph, retrying failures, and hand it to the writer thread."""
-        failures: list[str] = []
+        failures, end = 0, time.monotonic() + self.options.patience_s
         while True:
             try:
+                shown = self._confirm(shot.reference, log)
                 attempt = self._patiently(lambda: self._attempt(shot), log)
+                if self._patiently(self.screen.confirm, log) != shown:
+                    raise ScreenChanged("the screen changed during the photograph")
                 break
             except CameraError as error:
-                failures.append(str(error))
                 log.write(ShotFailed(sample=shot.reference.id, params=dict(shot.params), why=str(error)))
-                if len(failures) == TRIES:
+                changed = isinstance(error, ScreenChanged)
+                failures += not changed
+                if failures == TRIES or (changed and time.monotonic() > end):
                     raise SoritesError(
                         f"{shot.reference.id}, {format_setting(shot.params)}: {error}. Repeat the command to"
                         " resume"
                     ) from error
-                self._patiently(self.camera.settle, log)
+                if not changed:
+                    self._patiently(self.camera.settle, log)
         self._finish()
         assert self._calibration is not None
-        work = (shot, shown, size, self._calibration, attempt, len(failures), log)
-        self._waiting.append((pool.submit(self._keep, *work), attempt.photo))
+        taken = Taken(shot, image, shown, self._calibration, attempt, failures, retakes)
+        self._waiting.append((pool.submit(self._keep, taken, log), taken))
         self.taken += 1
 
+    def _confirm(self, reference: Reference, log: Log) -> Shown:
+        """Return what the screen shows; calibrate and show the image again if its window changed."""
+        while True:
+            shown: Shown = self._patiently(lambda: self._timed("confirm", self.screen.confirm), log)
+            if self._calibration is not None and shown.window == self._calibration.shown.window:
+                return shown
+            self.say("the window of the screen changed; calibrating again")
+            self._calibrate(log)
+            self._show(reference, log)
+
     def _attempt(self, shot: Shot) -> Attempt:
-        """Set the camera, shoot, and check that camera and EXIF report the requested settings."""
+        """Set the camera, shoot, and check that camera, lamps and EXIF report the requested settings."""
+        lamps = self._timed("lamps", lambda: self.lamps.set(str(shot.params["light"])))
         answered = self._timed("set", lambda: self.camera.set(shot.params))
         photo = self._timed("shoot", self.camera.shoot)
         exif = exif_of(photo)
         wrong = differences(shot.params, answered) + (
             differences(shot.params, exif) if exif.keys() - {"taken"} else []
         )
+        fixed = self._timed("set", self.camera.read_fixed)
+        wrong += [
+            f"{name} changed from {value!r} to {fixed.get(name)!r}"
+            for name, value in self._fixed.items()
+            if fixed.get(name) != value
+        ]
         if wrong:
+            if fixed != self._fixed:
+                self.camera.prepare(self.options.fixed)
             raise CameraError(f"{photo.name}: {'; '.join(wrong)}")
-        return Attempt(photo, answered, exif)
+        return Attempt(photo, answered, exif, fixed, lamps)
 
-    def _keep(
-        self,
-        shot: Shot,
-        shown: Shown,
-        size: tuple[int, int],
-        calibration: Calibration,
-        attempt: Attempt,
-        retries: int,
-        log: Log,
-    ) -> None:
-        """Rectify a photograph, write it and its original, then log it."""
-        start, photo = time.perf_counter(), attempt.photo
-        image = rectify(decode_photo(photo), calibration.matrix, shown, size)
+    def _keep(self, taken: Taken, log: Log) -> bool:
+        """Rectify a photograph; write it and its original and log it, unless it must be taken again.
+
+        Returns:
+            Whether it was kept.
+        """
+        shot, attempt, start = taken.shot, taken.attempt, time.perf_counter()
+        photo = attempt.photo
+        size = (taken.reference.shape[1], taken.reference.shape[0])
+        image = rectify(decode_photo(photo), taken.calibration.matrix, taken.shown, size)
+        match = likeness(image, taken.reference, metered=shot.params["mode"] == "auto")
+        if match.problem and taken.retakes < RETAKES:
+            log.write(ShotFailed(sample=shot.reference.id, params=dict(shot.params), why=match.problem))
+            return False
         data = encode_jpeg(image, photo.data, self.options.quality)
         self._count("straighten", start)
         start = time.perf_counter()
@@ -250,26 +294,34 @@ class Capture:
             log.write(ShotReplaced(**paths))
         for path, content in files.items():
             write_bytes(content, self.folder.root / path)
-        taken = ShotTaken(
-            **paths,
-            sample=shot.reference.id,
-            params=dict(shot.params),
-            bytes=len(data),
-            camera_file=photo.name,
-            camera_bytes=len(photo.data),
-            answered=dict(attempt.answered),
-            exif=attempt.exif,
-            retries=retries,
+        log.write(
+            ShotTaken(
+                **paths,
+                sample=shot.reference.id,
+                params=dict(shot.params),
+                bytes=len(data),
+                camera_file=photo.name,
+                camera_bytes=len(photo.data),
+                answered=dict(attempt.answered),
+                exif=dict(attempt.exif),
+                fixed=dict(attempt.fixed),
+                lamps={state.name: [state.on, state.brightness] for state in attempt.lamps.values()},
+                retries=taken.retries,
+                retakes=taken.retakes,
+                correlation=None if match.correlation is None else round(match.correlation, 4),
+                suspicious=match.problem,
+            )
         )
-        log.write(taken)
         self._count("write", start)
+        return True
 
     def _finish(self) -> None:
         """Wait until pending photographs are written, then delete them from the card if requested."""
         while self._waiting:
-            future, photo = self._waiting.pop(0)
-            future.result()
-            self._forget(photo)
+            future, taken = self._waiting.pop(0)
+            if not future.result():
+                self._retakes.append((taken.shot, taken.retakes + 1))
+            self._forget(taken.attempt.photo)
 
     def _forget(self, photo: Photo) -> None:
         if self.options.clear_card:
@@ -283,7 +335,7 @@ class Capture:
         while True:
             try:
                 return do()
-            except (NeedsHand, LampError) as error:
+            except (NeedsHand, LampError, ScreenError) as error:
                 if str(error) != reported:
                     reported = str(error)
                     log.write(Paused(why=reported))
@@ -301,174 +353,3 @@ class Capture:
 
     def _count(self, what: str, start: float) -> None:
         self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
-
-
-def missing_shots(
-    folder: CaptureFolder, references: Iterable[Reference], again: frozenset[str] = frozenset()
-) -> int:
-    """Return the number of photographs still to be taken."""
-    done = {path for path, shot in folder.done().items() if shot.sample not in again}
-    return sum(
-        shot.path not in done
-        for light in folder.grid.lights
-        for reference in references
-        for shot in folder.shots(reference, light)
-    )
-
-
-# Running a capture
-
-
-LOCK = ".sorites.lock"
-
-
-@dataclass(frozen=True)
-class Job:
-    """Arguments of a capture."""
-
-    source: str
-    out: Path
-    grid: str = "test"
-    auto: int | None = None
-    limit: int | None = None
-    labels: str | None = None
-    wanted: DeviceOptions = field(default_factory=DeviceOptions)
-    options: Options = field(default_factory=Options)
-    reshoot: bool = False
-    port: int = 0
-    side: int | None = None
-
-    def held(self) -> list[Reference]:
-        """Return the images, in the fair order of the source."""
-        space = labels_of(self.labels or "imagenet")
-        clean = [
-            sample for sample in hashed_samples(core.source(self.source, space)) if sample.shift == CLEAN
-        ]
-        return references(clean[: self.limit], space, self.side)
-
-    def folder(self) -> CaptureFolder:
-        """Return the capture folder; without lamps there is one light."""
-        lights = ("off",) if self.wanted.lamps == "none" else tuple(LIGHTS)
-        return CaptureFolder(self.out, part_of(self.grid), named_grid(self.grid, self.auto, lights))
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Results of a capture.
-
-    Attributes:
-        root: Folder of the capture.
-        images: Number of images.
-        wanted: Number of photographs in the folder.
-        taken: Number of photographs taken now.
-        seconds: Duration.
-        parts: Time spent by kind of work.
-        kept_bytes: Mean size of a rectified photograph.
-        camera_bytes: Mean size of a camera file.
-        camera_s: Time that the virtual camera itself took.
-    """
-
-    root: Path
-    images: int
-    wanted: int
-    taken: int
-    seconds: float
-    parts: dict[str, float]
-    kept_bytes: float
-    camera_bytes: float
-    camera_s: float | None = None
-
-    def lines(self) -> list[str]:
-        """Return a summary as text lines."""
-        lines = [
-            f"{self.wanted} photographs of {self.images} images are in {self.root}; {self.taken} were"
-            " taken now"
-        ]
-        if self.taken:
-            seconds_per_shot = self.seconds / self.taken
-            where = ", ".join(f"{part} {1000 * spent / self.taken:.0f}" for part, spent in self.parts.items())
-            lines.append(f"{format_duration(self.seconds)}, {seconds_per_shot:.2f} s per shot (ms: {where})")
-            if self.camera_s:
-                lines.append(
-                    f"overhead of the capture loop: {self.loop_share:.2f} of the virtual camera's own time"
-                )
-            lines.append(forecast(seconds_per_shot, self.kept_bytes, self.camera_bytes))
-        return lines
-
-    @property
-    def loop_share(self) -> float:
-        """Time outside the camera relative to the virtual camera's own time."""
-        return (self.seconds - (self.camera_s or 0.0)) / self.camera_s if self.camera_s else float("nan")
-
-
-def capture_all(job: Job, say: Say, bar: Bar | None = None) -> Summary:
-    """Take every missing photograph of a job.
-
-    Args:
-        job: The job.
-        say: Receives messages for the operator.
-        bar: Progress display.
-    """
-    check_specs(job.wanted)
-    folder, references_ = job.folder(), job.held()
-    with locked(job.out, "capture", LOCK):
-        sweep_temporaries(job.out)
-        folder.prepare(references_)
-        again = flagged(folder) if job.reshoot else frozenset()
-        if job.reshoot and not again:
-            say("no image is flagged; there is nothing to shoot again")
-        missing = missing_shots(folder, references_, again)
-        if not missing:
-            return _summary(folder, references_, None, None, 0.0)
-        setup = folder.setup()
-        stage = stage_of(references_)
-        devices = open_devices(job.wanted, stage, setup["token"], job.port or setup["port"])
-        try:
-            folder.keep_setup(devices.screen.token, devices.screen.port)
-            if devices.virtual is None or devices.virtual.tv is None:
-                say(f"open this link full screen on the screen: {devices.screen.url}")
-                devices.screen.show("start", None, wait=max(1.0, job.options.patience_s))
-            return _run_capture(job, folder, references_, devices, again, missing, say, bar)
-        finally:
-            devices.close()
-
-
-def _run_capture(
-    job: Job,
-    folder: CaptureFolder,
-    references: list[Reference],
-    devices: Devices,
-    again: frozenset[str],
-    missing: int,
-    say: Say,
-    bar: Bar | None,
-) -> Summary:
-    capture = Capture(
-        folder, devices.screen, devices.lamps, devices.camera, stage_of(references), job.options, say
-    )
-    tick = bar("photographs", missing) if bar else lambda n: None
-    start = time.perf_counter()
-    capture.run(references, again, tick)
-    return _summary(folder, references, capture, devices, time.perf_counter() - start)
-
-
-def _summary(
-    folder: CaptureFolder,
-    references: list[Reference],
-    capture: Capture | None,
-    devices: Devices | None,
-    seconds: float,
-) -> Summary:
-    done = folder.done()
-    if not done:
-        raise SoritesError(f"nothing was captured in {folder.root}")
-    sizes = [
-        sum(getattr(shot, key) for shot in done.values()) / len(done) for key in ("bytes", "camera_bytes")
-    ]
-    spent = (
-        devices.virtual.camera.photographer.busy_s
-        if devices is not None and devices.virtual is not None
-        else None
-    )
-    taken, parts = (capture.taken, capture.seconds) if capture is not None else (0, {})
-    return Summary(folder.root, len(references), len(done), taken, seconds, parts, sizes[0], sizes[1], spent)

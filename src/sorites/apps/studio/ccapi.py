@@ -6,7 +6,6 @@ passwords never appear in messages.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 from sorites.apps.studio.cameras import (
     About,
     CameraError,
+    FixedSettings,
     NeedsHand,
     Params,
     Photo,
@@ -224,6 +224,12 @@ MODE, DIAL, IGNORE = (
     "shooting/control/ignoreshootingmodedialmode",
 )
 MODES = {"manual": ("m",), "auto": ("p", "auto")}
+# Settings that stay the same during a capture and are read back with every shot.
+FIXED = {
+    "quality": "shooting/settings/stillimagequality",
+    "white balance": "shooting/settings/wb",
+    "picture style": "shooting/settings/picturestyle",
+}
 SHUTTER, SHUTTER_MANUAL = "shooting/control/shutterbutton", "shooting/control/shutterbutton/manual"
 EVENTS, CONTENTS = "event/polling", "contents"
 # Longest wait for the file of a shot.
@@ -272,19 +278,51 @@ class CcapiCamera:
         content = self._calls.get(feature) if self._calls.can("get", feature) else {}
         return content if isinstance(content, dict) else {}
 
-    def prepare(self) -> None:
-        """Select JPEG files, single shots and no auto power off, where the body supports it."""
-        settings: dict[str, Any] = {
-            "shooting/settings/stillimagequality": {"raw": "none", "jpeg": "large_fine"},
-            "shooting/settings/drive": "single",
-            "shooting/settings/metering": "evaluative",
-            "functions/autopoweroff": "disable",
-        }
-        for feature, value in settings.items():
-            if self._calls.can("put", feature):
-                with contextlib.suppress(CameraError):
-                    self._calls.put(feature, value)
+    def prepare(self, fixed: FixedSettings) -> list[str]:
+        """Set what stays the same during a capture, and return what the body does not have or refuses."""
+        deviations = [
+            *self._set_quality(),
+            *self._fix("shooting/settings/drive", "single"),
+            *self._fix("shooting/settings/metering", "evaluative"),
+            *self._fix("functions/autopoweroff", "disable"),
+            *self._fix(FIXED["white balance"], fixed.white_balance),
+            *self._fix(FIXED["picture style"], fixed.picture_style),
+        ]
         self.check()
+        return deviations
+
+    def _set_quality(self) -> list[str]:
+        """Select JPEG files; a body that would store none needs the operator."""
+        deviations = self._fix(FIXED["quality"], {"raw": "none", "jpeg": "large_fine"})
+        quality = self._optional(FIXED["quality"]).get("value")
+        if isinstance(quality, dict) and quality.get("jpeg") == "none":
+            raise NeedsHand("the camera stores no JPEG files: select JPEG as image quality in its menu")
+        return deviations
+
+    def _fix(self, feature: str, value: Any) -> list[str]:
+        """Set a feature and read it back; return a description if the body does not follow."""
+        name = feature.rpartition("/")[2]
+        if not value:
+            return []
+        if not self._calls.can("put", feature):
+            return [f"{name} cannot be set to {value} on this body"]
+        try:
+            self._calls.put(feature, value)
+        except (Busy, OutOfReach, NeedsHand):
+            raise
+        except CameraError as error:
+            return [f"{name} was not set to {value}: {error}"]
+        answered = self._optional(feature).get("value", value)
+        return [] if answered == value else [f"{name} is {answered!r} after it was set to {value}"]
+
+    def read_fixed(self) -> Mapping[str, str]:
+        """Return white balance, picture style and quality as the body reports them now."""
+        values = {name: self._optional(feature).get("value") for name, feature in FIXED.items()}
+        return {
+            name: " ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
+            for name, value in values.items()
+            if value is not None
+        }
 
     def check(self) -> None:
         """Raise ``NeedsHand`` if the battery is empty."""

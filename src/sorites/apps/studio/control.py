@@ -21,7 +21,6 @@ from sorites import core
 from sorites.apps.studio import policies
 from sorites.apps.studio.calibration import calibrate, decode_photo
 from sorites.apps.studio.cameras import Camera, CameraError, check_value, differences, exif_of, format_setting
-from sorites.apps.studio.capture import LOCK, Job
 from sorites.apps.studio.devices import open_devices
 from sorites.apps.studio.folder import ENDING, CaptureFolder, open_folder
 from sorites.apps.studio.lamps import Lamps, NoLamps
@@ -29,6 +28,7 @@ from sorites.apps.studio.markers import rectify
 from sorites.apps.studio.policies import Answer, Outcome, Policy, by_exposure, checked_names, key_of
 from sorites.apps.studio.references import Reference, stage_of
 from sorites.apps.studio.screen.server import Screen, Shown
+from sorites.apps.studio.session import LOCK, Job
 from sorites.apps.studio.sheets import images_of
 from sorites.core import FileRef, ImageU8, Model
 from sorites.core.camera_grid import Grid, Params
@@ -351,7 +351,8 @@ def control(
             if devices.virtual is None or devices.virtual.tv is None:
                 say(f"open this link full screen on the screen: {devices.screen.url}")
                 devices.screen.show("start", None, wait=job.options.patience_s)
-            devices.camera.prepare()
+            for deviation in devices.camera.prepare(job.options.fixed):
+                say(f"camera: {deviation}")
             tick = bar("photographs", plan.max_shots) if bar else lambda n: None
             rig = Rig(
                 devices.screen,

@@ -68,6 +68,7 @@ def open_devices(
         port: Port of the screen; any free one by default.
     """
     check_specs(options)
+    check_mixture(options)
     screen = Screen(options.place, options.bind, port, token)
     virtual: VirtualStudio | None = None
     lamps: Lamps | NoLamps = NoLamps()
@@ -91,8 +92,8 @@ def open_devices(
 
 
 def check_specs(options: DeviceOptions) -> None:
-    """Raise an error for unknown kinds of devices."""
-    if options.camera not in ("ptp", "virtual") and not options.camera.startswith("ccapi:"):
+    """Raise an error for unknown kinds of devices; to check lamps alone, the camera is "none"."""
+    if options.camera not in ("ptp", "virtual", "none") and not options.camera.startswith("ccapi:"):
         raise UnknownName(
             "camera",
             options.camera.partition(":")[0],
@@ -105,6 +106,17 @@ def check_specs(options: DeviceOptions) -> None:
             options.lamps.partition(":")[0],
             ("hue", "hue1", "virtual", "none"),
             f"There are {', '.join(LAMPS)}.",
+        )
+
+
+def check_mixture(options: DeviceOptions) -> None:
+    """Refuse a virtual camera with real lamps, and a real camera with virtual ones: neither sees the other,
+    so that photographs would be labelled with a light that they do not show.
+    """
+    if options.lamps != "none" and (options.camera == "virtual") != (options.lamps == "virtual"):
+        raise SoritesError(
+            f"{option('camera', options.camera)} cannot see the light of {option('lamps', options.lamps)}:"
+            f" use virtual devices for both, real ones for both, or {option('lamps', 'none')}"
         )
 
 
@@ -304,16 +316,15 @@ def lamp_lines(options: DeviceOptions, virtual: VirtualStudio | None) -> Iterato
 
 
 def check(options: DeviceOptions, grid: Grid, virtual: VirtualStudio | None) -> Iterator[str]:
-    """Yield lines about the camera and the lamps, and what they support."""
-    yield (
-        "camera"
-        f" {options.camera.partition('@')[0] if '@' not in options.camera else options.camera.split(':')[0]}"
-    )
-    camera = open_camera(options.camera, options.fingerprint, virtual)
-    try:
-        yield from camera_lines(camera, grid)
-    finally:
-        camera.close()
+    """Yield lines about the camera, the lamps or both, and what they support; "none" leaves one out."""
+    if options.camera != "none":
+        # The address may contain a password.
+        yield f"camera {options.camera.split(':')[0] if '@' in options.camera else options.camera}"
+        camera = open_camera(options.camera, options.fingerprint, virtual)
+        try:
+            yield from camera_lines(camera, grid)
+        finally:
+            camera.close()
     if options.lamps != "none":
         yield f"lamps {options.lamps}"
         yield from lamp_lines(options, virtual)

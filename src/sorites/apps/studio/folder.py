@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from sorites.core.errors import Damaged, SoritesError
 from sorites.core.messages import command, option
 from sorites.io.digests import Verifier, digest_of, digest_of_file, read_sealed, write_sealed
 from sorites.io.files import read_json, write_bytes
-from sorites.io.listed import FILES, RESTORE, Digests, listed_files, read_listed
+from sorites.io.listed import FILES, RESTORE, Digests, listed_files, read_listed, write_listed
 from sorites.io.logs import Log
 from sorites.sources.captures import (
     RECORD,
@@ -119,10 +119,9 @@ class CaptureFolder:
         grid = json.dumps(self.grid.as_json(), indent=1).encode()
         name = f"{self.part}/{es_grid.GRID_FILE}"
         if digest_of(grid) not in listed.get(name, (digest_of(grid),)):
-            raise SoritesError(
-                f"{self.root} was started with another grid ({name}); use the same {option('grid', None)} and"
-                f" {option('auto', None)}, or another {option('out', 'DIR')}"
-            )
+            self._check_extends(name)
+            write_listed(record, name, grid)
+            before, listed = read_sealed(record, RESTORE), listed_files(record, RESTORE)
         where = next(part.references for part in PARTS if part.split == self.split)
         files = {name: self._place(name, grid, listed)}
         for reference in references:
@@ -131,6 +130,16 @@ class CaptureFolder:
             files[name] = self._place(name, data, listed)
         if listed != (now := {**listed, **files}):
             write_sealed({**before, FILES: {name: digests[0] for name, digests in now.items()}}, record)
+
+    def _check_extends(self, name: str) -> None:
+        """Check that the grid differs from that of the folder by more automatic shots only."""
+        read_listed(self.root / RECORD, name, RESTORE)
+        earlier = es_grid.captured_grid(self.root / self.part, self.split)
+        if replace(earlier, shots=self.grid.shots) != self.grid or self.grid.shots < earlier.shots:
+            raise SoritesError(
+                f"{self.root} was started with another grid ({name}); use the same {option('grid', None)}, at"
+                f" least {option('auto', str(earlier.shots))}, or another {option('out', 'DIR')}"
+            )
 
     def _place(self, name: str, data: bytes, listed: Mapping[str, Digests]) -> Digests:
         """Write a file unless it is as listed, and return its digest."""
@@ -222,3 +231,19 @@ def flagged(folder: CaptureFolder) -> frozenset[str]:
         last[shot.sample] = min(last.get(shot.sample, shot.time), shot.time)
     flags = {sample: verdict for (_, sample), verdict in verdicts(folder).items() if verdict.flags}
     return frozenset(sample for sample, verdict in flags.items() if last.get(sample, 0.0) < verdict.time)
+
+
+def suspicious(folder: CaptureFolder) -> dict[str, str]:
+    """Return the photographs that do not match their reference although they were taken again, by path, with
+    the reason.
+    """
+    return {path: shot.suspicious for path, shot in folder.done().items() if shot.suspicious}
+
+
+def to_retake(folder: CaptureFolder) -> frozenset[str]:
+    """Return the paths of the photographs of flagged images, and of those that do not match their
+    reference.
+    """
+    images = flagged(folder)
+    of_images = {path for path, shot in folder.done().items() if shot.sample in images}
+    return frozenset(of_images | suspicious(folder).keys())

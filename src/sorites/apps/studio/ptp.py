@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from sorites.apps.studio.cameras import (
     About,
     CameraError,
+    FixedSettings,
     NeedsHand,
     Params,
     Photo,
@@ -25,6 +27,15 @@ MODES = ("expprogram", "autoexposuremode")
 MANUAL, AUTO = ("m", "manual"), ("p", "program", "auto", "av", "a", "intelligent auto")
 BATTERY, LENS = ("batterylevel",), ("lensname", "lens")
 EMPTY = ("0%", "low")
+# Automatic ISO: a value of the ISO setting on some bodies, a switch of its own on others.
+AUTO_ISO_SWITCHES, ON = ("autoiso", "isoauto"), ("on", "1", "yes")
+# Settings that stay the same during a capture, by manufacturer.
+FIXED = {
+    "quality": ("imageformat", "imagequality", "imgquality"),
+    "white balance": ("whitebalance",),
+    "picture style": ("picturestyle", "picturecontrol", "activepiccontrol"),
+}
+DRIVE = ("drivemode", "capturemode")
 
 
 class PtpCamera:
@@ -58,9 +69,43 @@ class PtpCamera:
             return ""
         return ", ".join(f"{card.freekbytes / 1e6:.1f} GB free" for card in cards)
 
-    def prepare(self) -> None:
-        """Check the camera; PTP bodies keep their own file settings."""
+    def prepare(self, fixed: FixedSettings) -> list[str]:
+        """Set what stays the same during a capture, and return what the body does not have or refuses."""
+        deviations = [
+            *self._fix("quality", FIXED["quality"], "jpeg"),
+            *self._fix("drive mode", DRIVE, "single"),
+            *self._fix("white balance", FIXED["white balance"], fixed.white_balance),
+            *self._fix("picture style", FIXED["picture style"], fixed.picture_style),
+        ]
+        quality = (self._value(*FIXED["quality"]) or "").lower()
+        if quality and not _is_jpeg(quality):
+            raise NeedsHand(f"the camera stores {quality!r}: select JPEG as image quality in its menu")
         self.check()
+        return deviations
+
+    def _fix(self, what: str, names: tuple[str, ...], wanted: str) -> list[str]:
+        """Set the first of the settings that the body has; return a description if it does not follow."""
+        name = next((name for name in names if self._value(name) is not None), None)
+        if not wanted:
+            return []
+        if name is None:
+            return [f"the {what} cannot be set on this body"]
+        if wanted == "jpeg" and _is_jpeg((self._value(name) or "").lower()):
+            return []
+        choice = _best_choice(wanted, self._widget_choices(name))
+        if choice is None:
+            return [f"the {what} stays {self._value(name)!r}: this body has no {wanted!r}"]
+        try:
+            self._put(name, choice)
+        except CameraError as error:
+            return [f"the {what} stays {self._value(name)!r}: {error}"]
+        answered = self._value(name)
+        return [] if answered == choice else [f"the {what} is {answered!r} after it was set to {choice!r}"]
+
+    def read_fixed(self) -> Mapping[str, str]:
+        """Return white balance, picture style and quality as the body reports them now."""
+        values = {what: self._value(*names) for what, names in FIXED.items()}
+        return {what: value for what, value in values.items() if value is not None}
 
     def check(self) -> None:
         """Raise ``NeedsHand`` if the battery is empty."""
@@ -70,9 +115,11 @@ class PtpCamera:
 
     def set(self, params: Params) -> Mapping[str, Any]:
         """Set what the body supports, and return what it reads back."""
-        self._check_mode(params["mode"])
+        self._set_mode(params["mode"])
         if params["mode"] == "auto":
+            self._set_auto_iso(True)
             return {}
+        self._set_auto_iso(False)
         answered: dict[str, Any] = {}
         for key in NAMES:
             text = nearest(key, float(params[key]), self._choices(key))
@@ -84,12 +131,39 @@ class PtpCamera:
             answered[key] = parse_value(key, self._value(self._name(key)) or "")
         return answered
 
-    def _check_mode(self, mode: str) -> None:
-        """Check the mode dial if the body reports it."""
-        current = (self._value(*MODES) or "").lower()
+    def _set_mode(self, mode: str) -> None:
+        """Select manual or automatic exposure; if only the dial can do this, ask the operator."""
         modes = MANUAL if mode == "manual" else AUTO
-        if current and current not in modes:
+        name = next((name for name in MODES if self._value(name) is not None), None)
+        if name is None or (self._value(name) or "").lower() in modes:
+            return
+        choice = next((text for text in self._widget_choices(name) if text.lower() in modes), None)
+        if choice is not None:
+            with contextlib.suppress(CameraError):  # read only: the dial decides
+                self._put(name, choice)
+        current = (self._value(name) or "").lower()
+        if current not in modes:
             raise NeedsHand(f"turn the mode dial of the camera to {modes[0].upper()}; it is at {current!r}")
+
+    def _set_auto_iso(self, automatic: bool) -> None:
+        """Let the body choose the ISO, or not; otherwise automatic shots would keep the last manual ISO.
+
+        Raises:
+            CameraError: The body has an ISO setting, but no way to make it automatic.
+        """
+        switch = next((name for name in AUTO_ISO_SWITCHES if self._value(name) is not None), None)
+        if switch is not None:
+            choices = self._widget_choices(switch)
+            wanted = next((text for text in choices if (text.lower() in ON) == automatic), None)
+            if wanted is not None:
+                self._put(switch, wanted)
+                return
+        if not automatic or not self._choices("iso"):
+            return
+        auto = next((text for text in self._choices("iso") if text.lower().startswith("auto")), None)
+        if auto is None:
+            raise CameraError("this body has no automatic ISO, which automatic exposure needs")
+        self._put(self._name("iso"), auto)
 
     def shoot(self) -> Photo:
         """Take an image and return it."""
@@ -141,8 +215,11 @@ class PtpCamera:
         return next((name for name in NAMES[key] if self._value(name) is not None), NAMES[key][0])
 
     def _choices(self, key: str) -> tuple[str, ...]:
+        return self._widget_choices(self._name(key))
+
+    def _widget_choices(self, name: str) -> tuple[str, ...]:
         try:
-            widget = self._camera.get_single_config(self._name(key))
+            widget = self._camera.get_single_config(name)
             return tuple(widget.get_choice(i) for i in range(widget.count_choices()))
         except self._gp.GPhoto2Error:
             return ()
@@ -163,6 +240,17 @@ class PtpCamera:
                 self._camera.set_single_config(name, widget)
         except self._gp.GPhoto2Error as error:
             raise CameraError(f"the camera refused {name} {text}: {error.string}") from error
+
+
+def _is_jpeg(quality: str) -> bool:
+    """Return whether a body that reports this quality stores JPEG files."""
+    return any(word in quality for word in ("jpeg", "jpg", "fine", "normal", "basic", "large"))
+
+
+def _best_choice(wanted: str, choices: tuple[str, ...]) -> str | None:
+    """Return the body's text for a value: equal to it, or the first that contains it."""
+    lower = {text.lower(): text for text in choices}
+    return lower.get(wanted) or next((text for low, text in lower.items() if wanted in low), None)
 
 
 def library() -> Any:

@@ -6,18 +6,16 @@ the unfinished lens.
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
+from sorites.optics.tracing.glass import material, used_name
 from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial, tracer
 from sorites.optics.tracing.prescription import WIDEST_DEG, Glass, Prescription, Refused
 from sorites.optics.tracing.rays import at_stop, chief
@@ -76,7 +74,7 @@ def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None
         glasses: Glasses by name that override the catalogues.
 
     Raises:
-        Refused: A glass is neither in the stated catalogues nor in ``glasses``.
+        Refused: A glass is neither known (see ``glass.material``) nor in ``glasses``.
     """
     library = tracer()
     optic = library.optic.Optic()
@@ -105,7 +103,17 @@ def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None
         rims,
     )
     vignetting = (replace(v, part=_part(lens, prescription, v.part)) for v in prescription.vignetting)
-    return replace(lens, vignetting=tuple(vignetting))
+    return replace(lens, vignetting=tuple(vignetting), substitutes=_substitutes(prescription, glasses or {}))
+
+
+def _substitutes(prescription: Prescription, glasses: Mapping[str, Glass]) -> dict[str, str]:
+    """Return the successors that stand for glasses of the prescription, by the name of the glass."""
+    named = {
+        surface.glass.name: used_name(surface.glass, prescription.catalogues)
+        for surface in prescription.surfaces
+        if surface.glass is not None and surface.glass.name and surface.glass.name not in glasses
+    }
+    return {name: used for name, used in named.items() if used != name}
 
 
 def _part(lens: Lens, prescription: Prescription, part: float) -> float:
@@ -113,34 +121,6 @@ def _part(lens: Lens, prescription: Prescription, part: float) -> float:
     if prescription.field_kind == "angle" or part in (0, 1):
         return part
     return _angle_of_height(lens, part * prescription.field, prescription.field_kind) / lens.field_deg
-
-
-def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
-    """Return a glass from the first stated catalogue that has exactly its name.
-
-    A glass without a name follows from (nd, vd) by Buchdahl's model.
-    """
-    library = tracer()
-    if not glass.name:
-        if glass.nd is None or glass.vd is None:
-            raise Refused("a glass has neither a name nor (nd, vd)")
-        return library.materials.AbbeMaterial(glass.nd, glass.vd, model="buchdahl")
-    for catalogue in catalogues:
-        path = _glasses().get((catalogue.lower(), glass.name.lower()))
-        if path:
-            return library.materials.MaterialFile(path)
-    stated = ", ".join(catalogues) or "none"
-    raise Refused(
-        f"its glass {glass.name} is in none of its catalogues ({stated}); define it by index and Abbe number,"
-        f" as the glass {glass.name}=ND,VD"
-    )
-
-
-@functools.cache
-def _glasses() -> dict[tuple[str, str], str]:
-    """Return the data files of all glasses by (catalogue, name) in lower case."""
-    root = Path(str(files("optiland.database").joinpath("data-nk", "glass")))
-    return {(path.parent.name.lower(), path.stem.lower()): str(path) for path in sorted(root.glob("*/*.yml"))}
 
 
 def _finish(

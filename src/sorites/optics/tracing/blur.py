@@ -30,6 +30,8 @@ FIELDS = (0.0, 0.3, 0.5, 0.7, 0.9)
 PERCENT = tuple(round(100 * field) for field in FIELDS)
 # Traced azimuths in degrees from x.
 AZIMUTHS = (0, 45, 90)
+# Azimuths between 0 and 45 degrees that are traced for blurs of whole images.
+BETWEEN = (11.25, 22.5, 33.75)
 # The thirteen (field, azimuth) positions of a lens in the order of its kernels; the axis has one azimuth.
 POSITIONS = tuple((field, azimuth) for field in FIELDS for azimuth in AZIMUTHS if field or azimuth == 90)
 
@@ -228,12 +230,14 @@ class Blur:
 
     Attributes:
         kernels: position x colour (C, d, F as R, G, B) x y x x, each of sum 1.
+        between: The same off the axis at the azimuths ``BETWEEN``: field x azimuth x colour x y x x.
         mtf: field x colour x frequency at ``CYCLES_MM``.
         zernike: field x colour x 37 Fringe coefficients in waves over the aperture stop.
         zernike12: The same from a fit with 12 terms.
     """
 
     kernels: Array
+    between: Array
     mtf: Array
     zernike: Array
     zernike12: Array
@@ -318,23 +322,33 @@ def _match_sensor(
     lens: Lens, angles: list[float], boxes: list[Beam], first: list[list[Rays]], window: int
 ) -> Blur:
     """Trace finely, choose the pixel pitch and kernel size that suit the lens, and resample the PSFs."""
-    psfs, curves, fits37, fits12 = [], [], [], []
+    psfs, between, curves, fits37, fits12 = [], [], [], [], []
     for angle, box, coarse in zip(angles, boxes, first, strict=True):
         lit = _trace_finely(lens, angle, box, coarse, window)
         turns = AZIMUTHS if angle else (90,)
-        psfs += [[psf(rays.turned(turn - 90), line, window) for line, rays in lit] for turn in turns]
+        psfs += [_turned_psfs(lit, turn, window) for turn in turns]
+        between += [_turned_psfs(lit, turn, window) for turn in BETWEEN if angle]
         curves.append([radial_mtf(plane) for plane in psfs[-1]])
         fits37.append([fit_zernike(rays, line, 37) for line, rays in lit])
         fits12.append([fit_zernike(rays, line, 12) for line, rays in lit])
     # The outermost field does not influence the pitch.
     pitch = pitch_um([curve for by_colour in curves[:-1] for curve in by_colour])
     side, kept = side_for([shares(plane, pitch) for planes in psfs for plane in planes])
-    kernels = np.array([[centre_kernel(plane, pitch, side) for plane in planes] for planes in psfs])
+    kernels, more = (
+        np.array([[centre_kernel(plane, pitch, side) for plane in planes] for planes in each])
+        for each in (psfs, between)
+    )
     sharp = tuple(_mean_mtf50(kernels, field) for field in FIELDS)
+    more = more.reshape(len(FIELDS) - 1, len(BETWEEN), *kernels.shape[1:])
     return Blur(
-        kernels, np.array(curves), np.array(fits37), np.array(fits12), pitch, sharp, window, lens.focus_mm,
-        tuple(_shares(first, window)), kept,
+        kernels, more, np.array(curves), np.array(fits37), np.array(fits12), pitch, sharp, window,
+        lens.focus_mm, tuple(_shares(first, window)), kept,
     )  # fmt: skip
+
+
+def _turned_psfs(lit: list[tuple[float, Rays]], azimuth: float, window: int) -> list[Array]:
+    """Return the PSFs by colour of rays that were traced at azimuth 90 degrees, at another azimuth."""
+    return [psf(rays.turned(azimuth - 90), line, window) for line, rays in lit]
 
 
 def _trace_finely(

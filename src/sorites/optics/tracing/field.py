@@ -1,11 +1,11 @@
 """Spatially varying blur: blur a whole image like a lens, with the kernel of each position.
 
-Between the traced fields and azimuths a kernel is the linear mix of its neighbours, so the lens is a sum of a
-few kernels, each weighted over the image by a hat function. The image is cut into tiles without overlap; each
-tile is weighted by the hats that reach it, transformed once per hat, multiplied by the kernels' cached
-transforms, summed and transformed back once (overlap-add, with weights applied before the blur as in Nagy and
-O'Leary 1998). The result is exact at every pixel, so the tile size affects only the time. Beyond its border
-the image is mirrored without repeating its edge.
+Between the traced fields and the azimuths of ``around`` a kernel is the linear mix of its neighbours, so the
+lens is a sum of kernels, each weighted over the image by a hat function. The image is cut into tiles without
+overlap; each tile is weighted by the hats that reach it, transformed once per hat, multiplied by the kernels'
+cached transforms, summed and transformed back once (overlap-add, with weights applied before the blur as in
+Nagy and O'Leary 1998). The result is exact at every pixel, so the tile size affects only the time. Beyond its
+border the image is mirrored without repeating its edge.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from sorites.core.errors import SoritesError
+from sorites.optics.tracing.around import SECTORS, STEP_DEG
 from sorites.optics.tracing.blur import FIELDS
 
 Array = NDArray[np.floating[Any]]
 Image = NDArray[np.float32]
 Spectrum = NDArray[np.complex64]
-# Azimuths per full turn that have a kernel: the traced 0, 45 and 90 degrees and their mirror images.
-EIGHTHS = 8
 # Images up to ``SMALL_PIXELS`` pixels use tiles of ``SMALL_TILE_PX`` px and cache their transforms; larger
 # images use tiles of ``TILE_PX`` px.
 SMALL_PIXELS, TILE_PX, SMALL_TILE_PX = 1 << 18, 256, 72
@@ -37,57 +36,41 @@ def kernel_at(kernels: Array, field: float, azimuth: float) -> Array:
     """Interpolate the kernel (colour, y, x) at a position of the image.
 
     Args:
-        kernels: The thirteen kernels of a lens, in the order of ``POSITIONS``.
+        kernels: The kernels of a lens at all azimuths, from ``around``.
         field: Fraction of the half field; beyond the last traced field, its kernel is used.
-        azimuth: Degrees. The lens is symmetric, so azimuths beyond 90 degrees are mirror images.
+        azimuth: Degrees.
     """
-    turn = math.radians(azimuth)
-    folded = math.degrees(math.atan2(abs(math.sin(turn)), abs(math.cos(turn))))
-    position = float(np.interp(field, FIELDS, range(len(FIELDS))))
-    low = min(int(position), len(FIELDS) - 2)
-    mixed = (low + 1 - position) * _at_azimuth(kernels, low, folded) + (position - low) * _at_azimuth(
-        kernels, low + 1, folded
-    )
-    mixed = mixed[:, ::-1] if math.sin(turn) < 0 else mixed
-    return np.asarray(mixed[:, :, ::-1] if math.cos(turn) < 0 else mixed)
+    ring, sector = (np.full((1, 1), value, np.float64) for value in (field, azimuth / STEP_DEG % SECTORS))
+    shares = {index: float(share[0, 0]) for index, share in weights(ring, sector).items()}
+    return np.asarray(sum(share * kernels[index] for index, share in shares.items()))
 
 
-def _at_azimuth(kernels: Array, at: int, azimuth: float) -> Array:
-    """Return the kernel at traced field number ``at`` and an azimuth of 0 to 90 degrees."""
-    if at == 0:
-        return np.asarray(kernels[0])
-    position = azimuth / 45
-    low = min(int(position), 1)
-    first = 1 + 3 * (at - 1) + low
-    return np.asarray((low + 1 - position) * kernels[first] + (position - low) * kernels[first + 1])
+def weights(field: Array, sector: Array) -> dict[int, Array]:
+    """Return the weights of the kernels by kernel number, without kernels that have no weight.
 
-
-def weights(field: Image, eighth: Image) -> dict[int, Image]:
-    """Return the weights of the 33 kernels by kernel number, without kernels that have no weight.
-
-    Kernel 0 is on the axis, followed by eight azimuths per field. The weights of a position sum to 1.
+    Kernel 0 is on the axis, followed by ``SECTORS`` azimuths per field. The weights of a position sum to 1.
 
     Args:
         field: Fractions of the half field.
-        eighth: Azimuths in eighths of a turn.
+        sector: Azimuths as multiples of 1 / ``SECTORS`` of a turn.
     """
-    ring = np.interp(field, FIELDS, range(len(FIELDS))).astype(np.float32)
-    cells = np.flatnonzero(np.bincount(eighth.astype(np.int64).ravel())).tolist()
-    hats = {k: _hat(eighth, k) for k in sorted({k % EIGHTHS for cell in cells for k in (cell, cell + 1)})}
-    by_kernel: dict[int, Image] = {}
+    ring = np.interp(field, FIELDS, range(len(FIELDS))).astype(field.dtype)
+    cells = np.flatnonzero(np.bincount(sector.astype(np.int64).ravel())).tolist()
+    hats = {k: _hat(sector, k) for k in sorted({k % SECTORS for cell in cells for k in (cell, cell + 1)})}
+    by_kernel: dict[int, Array] = {}
     for r in range(int(ring.min()), min(int(ring.max()) + 1, len(FIELDS) - 1) + 1):
         near = np.maximum(0, 1 - np.abs(ring - r))
         if near.any():
             by_kernel |= (
-                {1 + EIGHTHS * (r - 1) + k: near * hat for k, hat in hats.items()} if r else {0: near}
+                {1 + SECTORS * (r - 1) + k: near * hat for k, hat in hats.items()} if r else {0: near}
             )
     return {index: share for index, share in by_kernel.items() if share.any()}
 
 
-def _hat(eighth: Image, k: int) -> Image:
+def _hat(sector: Array, k: int) -> Array:
     """Return the periodic hat function of azimuth ``k``: 1 there, 0 at its neighbours."""
-    away = np.abs(eighth - k)
-    return np.asarray(np.maximum(0, 1 - np.minimum(away, EIGHTHS - away)))
+    away = np.abs(sector - k)
+    return np.asarray(np.maximum(0, 1 - np.minimum(away, SECTORS - away)))
 
 
 @dataclass(frozen=True)
@@ -105,6 +88,11 @@ class Tiling:
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     size: tuple[int, int]
+
+    @property
+    def small(self) -> bool:
+        """Whether the image is small enough for small tiles and cached transforms."""
+        return self.height * self.width <= SMALL_PIXELS
 
 
 def tiling(height: int, width: int, side: int) -> Tiling:
@@ -126,12 +114,15 @@ def _edges(length: int, reach: int, tile: int) -> tuple[int, ...]:
 
 
 def transfer(kernels: Array, tiles: Tiling) -> Spectrum:
-    """Return the transforms of a lens's 33 kernels (33, colour, row, column) for images with this tiling."""
-    spread = [45.0 * k for k in range(EIGHTHS)]
-    every = [kernels[0], *(kernel_at(kernels, field, azimuth) for field in FIELDS[1:] for azimuth in spread)]
+    """Return the transforms (kernel, colour, row, column) of the kernels of ``around`` for images with this
+    tiling.
+    """
     margin = tiles.reach - kernels.shape[-1] // 2
-    grid = np.pad(np.asarray(every, np.float32), ((0, 0), (0, 0), (margin, margin), (margin, margin)))
-    return np.asarray(fft.rfft2(grid, tiles.size))
+    spectra = np.empty((*kernels.shape[:2], tiles.size[0], tiles.size[1] // 2 + 1), np.complex64)
+    for kernel, spectrum in zip(kernels, spectra, strict=True):
+        grid = np.pad(np.asarray(kernel, np.float32), ((0, 0), (margin, margin), (margin, margin)))
+        spectrum[:] = fft.rfft2(grid, tiles.size)
+    return spectra
 
 
 class TiledImage:
@@ -190,7 +181,7 @@ class TiledImage:
 
     def _spectra(self, row: int, column: int) -> Mapping[int, Spectrum]:
         """Return the transforms of a tile by kernel number, cached for small images."""
-        if self.tiling.height * self.tiling.width > SMALL_PIXELS:
+        if not self.tiling.small:
             return self._transform(row, column)
         if (row, column) not in self._cache:
             self._cache[row, column] = self._transform(row, column)
@@ -205,8 +196,8 @@ class TiledImage:
         light *= np.float32(1 / 255 if part.dtype == np.uint8 else 1)
         y, x = (down + 0.5 - tiles.height / 2)[:, None], (right + 0.5 - tiles.width / 2)[None]
         field = (2 * self.corner / math.hypot(tiles.height, tiles.width)) * np.hypot(y, x)
-        eighth = (np.arctan2(y, x) * (EIGHTHS / 2 / math.pi)) % EIGHTHS
-        shares = weights(field.astype(np.float32), eighth.astype(np.float32))
+        sector = (np.arctan2(y, x) * (SECTORS / 2 / math.pi)) % SECTORS
+        shares = weights(field.astype(np.float32), sector.astype(np.float32))
         weighted = np.zeros((len(shares), 3, *tiles.size), np.float32)
         for plane, share in zip(weighted, shares.values(), strict=True):
             np.multiply(light, share, out=plane[:, : len(down), : len(right)])
@@ -229,8 +220,8 @@ def _mirror(positions: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 
 
 def field_blur(image: Image, kernels: Array, corner: float = 1.0) -> Image:
-    """Return ``image`` (H x W x 3) seen through the lens, with its corners at ``corner`` of the half
-    field.
+    """Return ``image`` (H x W x 3) seen through the lens, with its corners at ``corner`` of the half field;
+    ``kernels`` come from ``around``.
     """
     tiled = TiledImage(image, kernels.shape[-1], corner)
     blurred = np.empty(image.shape, np.float32)

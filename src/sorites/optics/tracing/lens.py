@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,8 @@ class Lens:
     """Distance of the sensor behind the stated image plane."""
     vignetting: tuple[Vignetting, ...] = ()
     """Vignetting stated in the file, by rising field."""
+    substitutes: Mapping[str, str] = field(default_factory=dict)
+    """Successors that stand for glasses missing from the catalogues, by the name of the glass."""
 
     @property
     def f_number(self) -> float:

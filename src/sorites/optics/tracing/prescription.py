@@ -1,8 +1,8 @@
 """Read Zemax prescriptions (.zmx) as plain numbers in millimetres.
 
 Files may be UTF-16 or 8-bit. The reader supports surfaces (sphere, conic, even asphere), glasses by name or
-by (nd, vd), the aperture stop, the aperture, the fields with their vignetting, and hard rims. A file with
-anything else that changes the light is refused, and the message names it.
+by (nd, vd, deviation), the aperture stop, the aperture, the fields with their vignetting, and hard rims. A
+file with anything else that changes the light is refused, and the message names it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,17 @@ class Refused(SoritesError):
 
 @dataclass(frozen=True)
 class Glass:
-    """A glass, by its catalogue name or by refractive index and Abbe number at the d line."""
+    """A glass, by its catalogue name or by refractive index and Abbe number at the d line.
+
+    Attributes:
+        vd: Abbe number; 0 means no dispersion.
+        deviation: Deviation of (ng - nF) / (nF - nC) from Schott's normal line.
+    """
 
     name: str = ""
     nd: float | None = None
     vd: float | None = None
+    deviation: float = 0.0
 
 
 @dataclass
@@ -201,8 +207,13 @@ def _parse_surface(prescription: Prescription, word: str, rest: list[str]) -> No
 
 
 def _glass(rest: list[str]) -> Glass:
-    nd, vd = (float(rest[i]) if len(rest) > i and float(rest[i]) > 0 else None for i in (3, 4))
-    return Glass("" if rest[0] == "___BLANK" else rest[0], nd, vd)
+    nd, vd, deviation = (float(rest[i]) if len(rest) > i else math.nan for i in (3, 4, 5))
+    return Glass(
+        "" if rest[0] == "___BLANK" else rest[0],
+        nd if nd > 0 else None,
+        vd if vd >= 0 else None,
+        0.0 if math.isnan(deviation) else deviation,
+    )
 
 
 def _fields(columns: dict[str, list[float]], count: int | None) -> tuple[float, tuple[Vignetting, ...]]:

@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 from sorites.analysis.passport.document import AnyPassport, BoxDial, BoxPassport, Dial, Number, Passport
 from sorites.io.files import write_bytes
-from sorites.reports.passport.numbers import between_words, half_interval, title
+from sorites.reports.passport.numbers import between_words, half_interval, in_words, title
 
 NAME = "badge.svg"
 # Width of a letter in px, at 11 px Verdana or similar.
@@ -141,8 +141,24 @@ def _risks(passport: Passport) -> list[str]:
     ]
     return [
         f"- Self-knowledge: {'; '.join(risks)}",
+        *(f"- {text[0].upper()}{text[1:]}" for text in alarm_sentences(passport)),
         *([f"- AUROC of {passport.knows.scorer}: {', '.join(ood)}"] if ood else []),
     ]
+
+
+def alarm_sentences(passport: Passport) -> list[str]:
+    """Return for each of the weakest shifts how often the model is wrong and would raise an alarm."""
+    if passport.knows is None:
+        return []
+    told = []
+    for alarm in passport.knows.alarms:
+        if alarm.shift not in passport.weakest or alarm.error.value is None:
+            continue
+        where = f"{title(alarm.shift)}, {in_words(alarm.shift, alarm.severity)}"
+        wrong = f"{where}: it is wrong {share(alarm.error)} of the time"
+        caught = f" and would raise the alarm in {share(alarm.caught)} of those"
+        told.append(wrong + (caught if alarm.caught.value is not None else ""))
+    return told
 
 
 def share(number: Number) -> str:

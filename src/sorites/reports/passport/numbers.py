@@ -37,6 +37,7 @@ from sorites.evaluation.storage.schema import RunRecord
 from sorites.metrics.half_accuracy import BEYOND, NO_CLEAN, UNDEFINED
 from sorites.metrics.intervals import influence_bounds
 from sorites.reports.components.markup import number
+from sorites.reports.passport.alarms import alarms_of
 
 # --- Human-readable severities: stops, micrometres, ISO, millimetres of rain per hour
 
@@ -200,7 +201,7 @@ def document(
         dials=tuple(dials),
         grids=tuple(grids),
         weakest=tuple(dial.shift for dial in ranked[:WEAKEST]),
-        knows=_knows(battery.scorer, tables, listed),
+        knows=_knows(battery.scorer, tables, listed, dials),
         runs=tuple(
             run_of(part, folders[part], records[part], tables[part], sources[part]) for part in folders
         ),
@@ -403,10 +404,14 @@ def _setting(params: str | None) -> str:
     )
 
 
-def _knows(scorer: str, tables: Mapping[str, pl.LazyFrame], listed: pl.LazyFrame) -> SelfKnowledge | None:
-    """Return the selective risk on shifted images by one scorer, and OOD detection by each scorer.
+def _knows(
+    scorer: str, tables: Mapping[str, pl.LazyFrame], listed: pl.LazyFrame, dials: Sequence[Dial]
+) -> SelfKnowledge | None:
+    """Return the selective risk on shifted images and the alarms by one scorer, and OOD detection by each
+    scorer.
 
-    Both pool the images of all listed shifts; ``n`` counts samples, which are the units of the intervals.
+    Risk and OOD detection pool the images of all listed shifts; ``n`` counts samples, which are the units of
+    the intervals.
     """
     scored = listed.filter((pl.col("output") == "ood") & (pl.col("scorer") == scorer))
     judged = scored.filter(pl.col("correct").is_not_null() & pl.col("error").is_null())
@@ -425,7 +430,12 @@ def _knows(scorer: str, tables: Mapping[str, pl.LazyFrame], listed: pl.LazyFrame
         if row["value"] is not None
     ]
     return (
-        SelfKnowledge(scorer=scorer, risk=tuple(risk), auroc=tuple(separations))
+        SelfKnowledge(
+            scorer=scorer,
+            risk=tuple(risk),
+            auroc=tuple(separations),
+            alarms=alarms_of(scorer, tables, dials),
+        )
         if risk or separations
         else None
     )

@@ -28,7 +28,7 @@ from sorites.reports.components.markup import (
     tag,
 )
 from sorites.reports.page import document
-from sorites.reports.passport.card import share, shift_count
+from sorites.reports.passport.card import alarm_sentences, share, shift_count
 from sorites.reports.passport.numbers import NO_HALF, half_interval, in_words, title
 from sorites.reports.report import load_views
 from sorites.reports.section import Section
@@ -178,6 +178,10 @@ def _grids(passport: Passport) -> list[Html]:
 def _scores(passport: Passport) -> list[Html]:
     if passport.knows is None:
         return []
+    alarms = [
+        [title(a.shift), in_words(a.shift, a.severity), share(a.error), share(a.caught), share(a.alarm)]
+        for a in passport.knows.alarms
+    ]
     areas = [[entry.kind, entry.scorer, _area(entry), count(entry.n)] for entry in passport.knows.auroc]
     risks = [[f"{100 * kept.coverage:.0f} %", share(kept)] for kept in passport.knows.risk]
     return [
@@ -190,6 +194,17 @@ def _scores(passport: Passport) -> list[Html]:
             f"Error among the most confident images, by {passport.knows.scorer}",
             grid(["answered", "error"], risks, text=2),
             len(risks),
+        ),
+        *(
+            [
+                fold(
+                    f"Alarms by {passport.knows.scorer}",
+                    grid(["shift", "at", "error", "alarm if wrong", "alarm"], alarms, text=2),
+                    len(alarms),
+                )
+            ]
+            if alarms
+            else []
         ),
     ]
 
@@ -365,6 +380,12 @@ def _knows(passport: Passport) -> Html:
     ]
     why = f"AUROC of {scorer}: 1 separates all OOD images from in-distribution images, 0.5 is chance."
     parts = [tag("p", why, cls="about"), tag("dl", *areas, cls="figures"), tag("ul", *risks, cls="told")]
+    if told := alarm_sentences(passport):
+        rule = (
+            f"With a threshold on {scorer} that raises an alarm for about 5 % of clean images, chosen on half"
+            " of the samples and judged on the others:"
+        )
+        parts += [tag("p", rule, cls="about"), tag("ul", *(tag("li", text) for text in told), cls="told")]
     return tag("article", tag("h3", "Does it know when it fails?"), *parts, cls="card")
 
 

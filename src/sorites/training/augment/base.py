@@ -75,6 +75,9 @@ class Augmentation(torch.nn.Module, abc.ABC):
         """Return augmented images. The batch is not empty, has been checked, and must not be modified."""
 
     def forward(self, images: Tensor) -> Tensor:
+        """Augment a batch (N, 3, height, width), or a single image (3, height, width)."""
+        if isinstance(images, Tensor) and images.ndim == 3:
+            return self._augment_checked(images[None], in_range=False)[0]
         return self._augment_checked(images, in_range=False)
 
     def _augment_checked(self, images: Tensor, in_range: bool = True) -> Tensor:
@@ -178,8 +181,8 @@ class Augmentation(torch.nn.Module, abc.ABC):
                 else type(images).__name__
             )
             raise SoritesError(
-                f"{name}: expected a batch of images as floats in 0..1 of shape (N, 3, height, "
-                f"width), got {received}"
+                f"{name}: expected images as floats in 0..1 of shape (N, 3, height, width) or (3, height,"
+                f" width), got {received}"
             )
         if self.size is not None and images.shape[2:] != (self.size, self.size):
             height, width = images.shape[2:]

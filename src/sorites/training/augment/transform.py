@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,19 +15,35 @@ from sorites.training.augment.base import Augmentation
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
-Kind = TypeVar("Kind")
+# Modes of Pillow and numbers of channels that can be augmented.
+MODES = ("L", "RGB", "RGBA")
+CHANNELS = (1, 3, 4)
+# Weights of the luma of ITU-R BT.601, as in Pillow's conversion to grey.
+LUMA = (0.299, 0.587, 0.114)
 
 
 class ImageTransform:
     """Augments one image at a time and returns the same type.
 
-    Images are Pillow images, uint8 arrays H x W x 3, or tensors.
+    Images are Pillow images (RGB, RGBA or L), uint8 arrays H x W or H x W x 1, 3 or 4, or tensors C x H x W,
+    uint8 or floats in 0..1, of 1, 3 or 4 channels; subclasses such as torchvision's ``tv_tensors.Image`` are
+    kept. A grey image is augmented as RGB and becomes its luma; the fourth channel of RGBA is kept as it is.
 
-    Tensors are 3 x H x W, uint8 or floats in 0..1. Random draws depend only on ``seed``, the epoch, and the
-    pixels of the image (or ``key`` if given), not on worker, batch or history, so any number of workers and a
-    resumed epoch give the same images. Call ``set_epoch`` before each epoch, as with torch's
-    ``DistributedSampler``; otherwise an image is augmented the same way in every epoch. Running workers see
-    the new epoch too.
+    Further arguments are targets (boxes, masks, labels) and come back unchanged behind the image, as in a
+    pipeline of ``torchvision.transforms.v2``. Boxes and masks do not follow ``Flip`` or the geometric
+    operations of ``AugMix``; ``OpticsAugment`` moves nothing.
+
+    Random draws depend only on ``seed``, the epoch, and the pixels of the image (or ``key`` if given), not on
+    worker, batch or history, so any number of workers and a resumed epoch give the same images. Call
+    ``set_epoch`` before each epoch, as with torch's ``DistributedSampler``; otherwise an image is augmented
+    the same way in every epoch. Running workers see the new epoch too.
+
+    Examples:
+        >>> from sorites.training import OpticsAugment
+        >>> transform = ImageTransform(OpticsAugment(), seed=1)
+        >>> image, target = transform(torch.zeros(3, 32, 32), {"boxes": torch.zeros(1, 4)})
+        >>> image.shape, list(target)
+        (torch.Size([3, 32, 32]), ['boxes'])
     """
 
     def __init__(self, augmentation: Augmentation, seed: int = 0) -> None:
@@ -43,12 +59,26 @@ class ImageTransform:
         """Set the epoch, which changes the random draws of every image."""
         self._epoch.fill_(epoch)
 
-    def __call__(self, image: Kind, key: object = None) -> Kind:
+    def __call__(self, image: Any, *targets: Any, key: object = None) -> Any:
+        if isinstance(image, tuple | list) and not targets:
+            return type(image)(self(*image, key=key)) if len(image) > 1 else (self(*image, key=key),)
         batch = _batch(image)
         image_key = digest(batch.shape, batch.numpy().tobytes()).hex() if key is None else key
         self.augmentation.seed(self.seed, int(self._epoch), image_key)
-        augmented: Kind = _like(image, self.augmentation(_floats(batch))[0])
-        return augmented
+        augmented = _like(image, self._colours(_floats(batch))[0])
+        return (augmented, *targets) if targets else augmented
+
+    def _colours(self, batch: Tensor) -> Tensor:
+        """Augment a batch of grey, RGB or RGBA images."""
+        channels = batch.shape[1]
+        if channels == 3:
+            colours: Tensor = self.augmentation(batch)
+            return colours
+        augmented: Tensor = self.augmentation(batch[:, :3] if channels == 4 else batch.expand(-1, 3, -1, -1))
+        if channels == 4:
+            return torch.cat([augmented, batch[:, 3:].to(augmented)], 1)
+        luma = torch.tensor(LUMA, dtype=augmented.dtype)[None, :, None, None]
+        return (augmented * luma).sum(1, keepdim=True)
 
     def __repr__(self) -> str:
         return f"ImageTransform({self.augmentation!r}, seed={self.seed})"
@@ -57,25 +87,31 @@ class ImageTransform:
 def _batch(image: Any) -> Tensor:
     """Return a batch of one image with unchanged values."""
     if isinstance(image, Tensor):
-        if (
-            image.ndim == 3
-            and image.shape[0] == 3
-            and (image.dtype == torch.uint8 or image.is_floating_point())
-        ):
-            return image.detach().cpu()[None].contiguous()
-        raise _type_error(f"a tensor {image.dtype} of shape {tuple(image.shape)}")
+        plain = image.detach().as_subclass(Tensor)
+        known = plain.dtype == torch.uint8 or plain.is_floating_point()
+        if plain.ndim == 3 and plain.shape[0] in CHANNELS and known:
+            return plain.cpu()[None].contiguous()
+        raise _type_error(f"a tensor {plain.dtype} of shape {tuple(plain.shape)}")
+    if _is_pillow(image) and image.mode not in MODES:
+        raise _type_error(f"a Pillow image of mode {image.mode}; convert it with image.convert('RGB')")
     array = np.asarray(image) if isinstance(image, np.ndarray) or _is_pillow(image) else None
     if array is None:
         raise _type_error(type(image).__name__)
-    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+    if (
+        array.dtype != np.uint8
+        or array.ndim not in (2, 3)
+        or (array.ndim == 3 and array.shape[2] not in CHANNELS)
+    ):
         raise _type_error(f"{array.dtype} of shape {array.shape}")
-    return torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1))[None].copy())
+    planes = array.reshape(*array.shape[:2], -1).transpose(2, 0, 1)
+    return torch.from_numpy(np.ascontiguousarray(planes)[None].copy())
 
 
 def _type_error(received: str) -> SoritesError:
     return SoritesError(
-        "ImageTransform: expected an RGB image: a Pillow image, a uint8 array of (height, width, "
-        f"3), or a tensor of (3, height, width), uint8 or floats; got {received}"
+        "ImageTransform: expected a grey, RGB or RGBA image: a Pillow image, a uint8 array of (height, width)"
+        " or (height, width, 1, 3 or 4), or a tensor of (1, 3 or 4, height, width), uint8 or floats; got"
+        f" {received}"
     )
 
 
@@ -92,12 +128,14 @@ def _floats(batch: Tensor) -> Tensor:
 def _like(image: Any, augmented: Tensor) -> Any:
     """Convert an augmented image to the type of the input, rounding if that is 8-bit."""
     if isinstance(image, Tensor) and image.is_floating_point():
-        return augmented.to(image.device, image.dtype)
+        return augmented.to(image.device, image.dtype).as_subclass(type(image))
     rounded = (augmented * 255 + 0.5).clamp(0, 255).to(torch.uint8)
     if isinstance(image, Tensor):
-        return rounded.to(image.device)
+        return rounded.to(image.device).as_subclass(type(image))
     array = np.ascontiguousarray(rounded.permute(1, 2, 0).numpy())
-    return array if isinstance(image, np.ndarray) else _pillow(array)
+    if _is_pillow(image):
+        return _pillow(array[..., 0] if array.shape[2] == 1 else array)
+    return array.reshape(image.shape)
 
 
 def _pillow(array: np.ndarray[Any, np.dtype[np.uint8]]) -> PillowImage:

@@ -19,6 +19,7 @@ from sorites.core import ImageU8, Model
 from sorites.core.compute.arithmetic import reproducible
 from sorites.core.compute.torch_tools import on_this_thread
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import option
 from sorites.models.torch_module import logits_of, module_device, module_of, without_weight_gradients
 
 if TYPE_CHECKING:
@@ -192,7 +193,8 @@ def chosen_layer(module: Any, inputs: torch.Tensor, name: str | None, model: str
     if not candidates:
         raise SoritesError(
             f"no layer of {model} has feature maps (N x C x h x w). Grad-CAM needs a network with "
-            "convolutions, not a plain transformer or a fully connected network."
+            "convolutions, not a plain transformer or a fully connected network; for these pass "
+            f"{option('method', 'rise')}."
         )
     if name is not None:
         by_name = {layer.name: layer for layer in candidates}

@@ -1,28 +1,35 @@
-"""Explain the flipped images of a run, and store the explanations in the run folder for the report."""
+"""Explain the flipped images of a run, and store the explanations in the run folder for the report.
+
+Torch classifiers are explained with Grad-CAM, all other models by hiding parts of images (``masking``).
+"""
 
 from __future__ import annotations
 
-import itertools
+import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
+from PIL import Image as Pillow
 
 from sorites.analysis.sheet import images_of
-from sorites.core import CLEAN, ImageU8, Model, Sample
-from sorites.core.errors import SoritesError, UnknownName
+from sorites.core import Box, ImageU8, Model, Sample
+from sorites.core.errors import Information, SoritesError, UnknownName, tell
 from sorites.core.messages import option
-from sorites.core.progress import Bar
-from sorites.core.rng import digest, hashed_order
-from sorites.core.table import RunLike, Table, read, run_folder
+from sorites.core.progress import Bar, Tick
+from sorites.core.rng import digest, rng_for
+from sorites.core.table import RunLike, read, run_folder
 from sorites.evaluation.explanations import (
-    KINDS,
     Change,
+    Kind,
+    Method,
     Side,
     image_files,
+    kinds_of,
     read_changes,
     stem_of_image,
     write_changes,
@@ -37,105 +44,16 @@ from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import RunRecord
 from sorites.io.files import locked
 from sorites.models.torch_module import module_of
+from sorites.training.explain import masking
+from sorites.training.explain.flips import Row, changes, object_changes
 from sorites.training.explain.gradcam import VERB, explained, heat, relief
-from sorites.training.options import MAX_EXPLAINED, ExplainOptions
-
-# Flipped images: correct for one model but not the other, or correct clean but not shifted.
-
-
-Row = dict[str, Any]
-SIDE_COLUMNS = ("image_id", "shift", "severity", "params", "model", "pred", "conf", "correct")
-ORDER_COLUMNS = ("sample_id", "shift", "severity", "params")
-
-
-def changes(
-    table: Table, models: Sequence[str], shifts: Sequence[str] = (), limit: int | None = None
-) -> list[tuple[Row, Row]]:
-    """Return pairs of rows with different correctness: two models, or one model clean and shifted.
-
-    Per sample the mildest change is kept; fixed and broken samples alternate in a fixed shuffled order.
-    """
-    rows = _rated_rows(table, models)
-    _check_shifts(rows, shifts)
-    pairs = _between_models(rows, *models) if len(models) == 2 else _between_settings(rows)
-    chosen = pairs.filter(pl.col("shift").is_in(list(shifts))) if shifts else pairs
-    by_severity = chosen.sort("severity", "image_id", nulls_last=True)
-    mildest = by_severity.unique(
-        ["gained", "source", "sample_id", "shift"], keep="first", maintain_order=True
-    )
-    shuffled = hashed_order(mildest.to_dicts(), lambda row: [row[name] for name in ORDER_COLUMNS])
-    gained, lost = ([row for row in shuffled if row["gained"] is direction] for direction in (True, False))
-    alternating = [
-        row
-        for pair in itertools.zip_longest(_first_per_sample(gained), _first_per_sample(lost))
-        for row in pair
-        if row is not None
-    ]
-    return [_pair(row) for row in _first_per_sample(alternating)[:limit]]
-
-
-def _first_per_sample(rows: Sequence[Row]) -> list[Row]:
-    """Return the first row of each sample, in order."""
-    first: dict[tuple[str, str], Row] = {}
-    for row in rows:
-        first.setdefault((row["source"], row["sample_id"]), row)
-    return list(first.values())
-
-
-def _rated_rows(table: Table, models: Sequence[str]) -> pl.DataFrame:
-    rated = pl.col("correct").is_not_null() & pl.col("error").is_null() & ~pl.col("probe").fill_null(False)
-    rows = table.lazy().filter((pl.col("output") == "label") & rated & pl.col("model").is_in(list(models)))
-    return rows.select("source", "sample_id", "label", *SIDE_COLUMNS).collect(engine="streaming")
-
-
-def _check_shifts(rows: pl.DataFrame, shifts: Sequence[str]) -> None:
-    available = rows["shift"].unique().sort().to_list()
-    for name in shifts:
-        if name not in available:
-            raise UnknownName(
-                "shift of this run", name, available, f"It has {', '.join(available) or 'none'}."
-            )
-
-
-def _between_models(rows: pl.DataFrame, first_model: str, second_model: str) -> pl.DataFrame:
-    """Pair two models by image; ``gained`` means that the second is correct."""
-    first, second = (rows.filter(pl.col("model") == name) for name in (first_model, second_model))
-    paired = first.join(second.select(SIDE_COLUMNS), on="image_id", suffix="_after").with_columns(
-        image_id_after="image_id"
-    )
-    return paired.filter(pl.col("correct") != pl.col("correct_after")).with_columns(
-        gained=pl.col("correct_after")
-    )
-
-
-def _between_settings(rows: pl.DataFrame) -> pl.DataFrame:
-    """Pair every shifted image of a model with its clean one.
-
-    ``gained`` means that the shifted one is correct.
-    """
-    clean, shifted = (rows.filter(pl.col("shift") == CLEAN), rows.filter(pl.col("shift") != CLEAN))
-    after = shifted.select(
-        "source", "sample_id", *(pl.col(name).alias(f"{name}_after") for name in SIDE_COLUMNS)
-    )
-    paired = clean.join(after, on=["source", "sample_id"])
-    changed = paired.filter(pl.col("correct") != pl.col("correct_after")).with_columns(
-        gained=pl.col("correct_after")
-    )
-    before = {name: pl.col(name).alias(f"{name}_before") for name in SIDE_COLUMNS}
-    return changed.with_columns(**{f"{name}_before": column for name, column in before.items()}).with_columns(
-        shift="shift_after", severity="severity_after", params="params_after"
-    )
-
-
-def _pair(row: Row) -> tuple[Row, Row]:
-    shared = {name: row[name] for name in ("sample_id", "label")}
-    before = {name: row.get(f"{name}_before", row[name]) for name in SIDE_COLUMNS}
-    return {**shared, **before}, {**shared, **{name: row[f"{name}_after"] for name in SIDE_COLUMNS}}
-
+from sorites.training.options import FOUND_CONFIDENCE, MASKS, MAX_EXPLAINED, ExplainOptions
 
 # Increment when the same model and image would be drawn differently.
 VERSION = 1
 Target = Literal["prediction", "ground_truth"]
+# The longer side of stored images of masking methods, in px.
+STORED_SIDE = 320
 
 
 def explain(
@@ -146,12 +64,16 @@ def explain(
     limit: int | None = MAX_EXPLAINED,
     target: str = "prediction",
     layer: str | Mapping[str, str] | None = None,
+    method: str = "auto",
+    masks: int = MASKS,
+    conf: float = FOUND_CONFIDENCE,
     max_pixels: int | None = None,
     bar: Bar | None = None,
 ) -> tuple[Change, ...]:
     """Explain images that flipped between two models, or for one model between clean and shifted.
 
-    Existing explanations in the run folder are reused; a different target or layer replaces them.
+    For detectors, objects that were lost or gained take the place of images. Existing explanations in the run
+    folder are reused; a different target, layer, method or number of masks replaces them.
 
     Args:
         run: A run folder, made by "sorites run"; may be on an object store: s3://BUCKET/RUN. Also a ``Run``.
@@ -160,6 +82,10 @@ def explain(
         limit: Explain at most N images, in a fixed random order. None explains all.
         target: Class to explain: prediction or ground_truth.
         layer: Layer to explain, for all models or by model; default: the last one with feature maps.
+        method: Grad-CAM for torch classifiers (gradcam), or by hiding parts of images of any model: rise (for
+            detectors D-RISE) or occlusion; auto is gradcam if it can be used, else rise.
+        masks: Number of masks of rise per image; the noise falls with its square root.
+        conf: Of detectors: the confidence from which a box finds an object.
         max_pixels: Refuse images with more pixels than this; default: 100 million.
         bar: Creates a progress bar.
 
@@ -173,6 +99,9 @@ def explain(
         limit=limit,
         target=target,
         layer=layer,
+        method=method,
+        masks=masks,
+        conf=conf,
         max_pixels=max_pixels,
     )
     with options.reading():
@@ -191,21 +120,50 @@ def explain_flips(options: ExplainOptions, bar: Bar | None = None) -> tuple[Chan
     record = read_record(folder)
     names = _names(record, options.models)
     plan = options.run.plan if isinstance(options.run, Run) else _plan(folder, record, names)
-    for name in names:
-        _check_model(folder, record, plan.models[name])
-    work = _Work(folder, plan, target, _layers(options.layer, names))
+    models = [plan.models[name] for name in names]
+    method = _method(options, models)
+    for model in models:
+        _check_model(folder, record, model, method)
+    work = _Work(folder, plan, target, _layers(options.layer, names), method, options.masks)
     with locked(folder):
         before = _unchanged(folder, read_changes(folder))
-        todo = changes(read(folder), names, options.shifts, limit)
-        tick = bar("explaining", len(todo)) if bar else lambda n: None
+        if models[0].output == "boxes":
+            todo = object_changes(read(folder), names, options.shifts, limit, options.conf)
+        else:
+            todo = changes(read(folder), names, options.shifts, limit)
+        stored = {side.file: side for earlier in before for side in earlier.sides}
+        work.open(todo, stored, bar)
         recorded, explained = {change.key: change for change in before}, list[Change]()
-        for change in work.explained(todo, {side.file: side for earlier in before for side in earlier.sides}):
+        for change in work.explained(todo, stored):
             if change is not None:
                 explained.append(change)
                 recorded[change.key] = change
                 write_changes(folder, list(recorded.values()))
-            tick(1)
     return tuple(explained)
+
+
+def _method(options: ExplainOptions, models: Sequence[Model]) -> Method:
+    """Return the method: as asked, or Grad-CAM where all models are torch classifiers."""
+    known = ("auto", *get_args(Method))
+    if options.method not in known:
+        raise UnknownName("method", options.method, known, f"The methods are {', '.join(known)}.")
+    if len({model.output for model in models}) > 1:
+        raise SoritesError(
+            "a classifier and a detector cannot be compared; choose models of one kind with"
+            f" {option('models', ['NAME'])}"
+        )
+    if options.masks < 2:
+        raise SoritesError(f"{option('masks', None)} must be at least 2, got {options.masks}")
+    has_gradients = all(model.module is not None and model.output == "label" for model in models)
+    found: Method = next((name for name in get_args(Method) if name == options.method), "rise")
+    chosen: Method = ("gradcam" if has_gradients else "rise") if options.method == "auto" else found
+    if chosen == "gradcam" and models[0].output == "boxes":
+        raise SoritesError(
+            f"Grad-CAM explains classes, and {models[0].name} is a detector: pass {option('method', 'rise')}"
+        )
+    if options.layer and chosen != "gradcam":
+        raise SoritesError(f"{option('layer', None)} belongs to Grad-CAM, and the method is {chosen}")
+    return chosen
 
 
 def _names(record: RunRecord, models: Sequence[str]) -> list[str]:
@@ -239,8 +197,9 @@ def _plan(folder: Path, record: RunRecord, names: Sequence[str]) -> Plan:
     return guard(recreate_plan(folder, record, suite.model_copy(update=changes)), read_manifest(folder))
 
 
-def _check_model(folder: Path, record: RunRecord, model: Model) -> None:
-    module_of(model, VERB)
+def _check_model(folder: Path, record: RunRecord, model: Model, method: Method) -> None:
+    if method == "gradcam":
+        module_of(model, VERB)
     then = record.models[model.name]
     if then != model.version:
         raise SoritesError(
@@ -263,20 +222,27 @@ def _unchanged(folder: Path, before: Sequence[Change]) -> list[Change]:
 
     Changed images were evaluated again.
     """
-    import polars as pl
-
     images = [side.image_id for change in before for side in change.sides]
-    rows = read(folder).filter(pl.col("image_id").is_in(images), pl.col("output") == "label")
+    rows = read(folder).filter(pl.col("image_id").is_in(images), pl.col("output").is_in(["label", "boxes"]))
     rows_by_key = {
         (row["image_id"], row["model"]): row
-        for row in rows.select("image_id", "model", "pred", "conf").collect().to_dicts()
+        for row in rows.select("image_id", "model", "pred", "conf", "boxes").collect().to_dicts()
     }
 
     def same(side: Side) -> bool:
         row = rows_by_key.get((side.image_id, side.model))
-        return row is not None and (row["pred"], row["conf"]) == (side.pred, side.conf)
+        if row is None:
+            return False
+        if side.box is not None:
+            return _answer(row) == side.answer
+        return (row["pred"], row["conf"]) == (side.pred, side.conf)
 
     return [change for change in before if all(same(side) for side in change.sides)]
+
+
+def _answer(row: Row) -> str:
+    """Return a hash of a detector's boxes for an image; empty for classifiers."""
+    return digest(json.dumps(row["boxes"]), size=8).hex() if row.get("boxes") is not None else ""
 
 
 @dataclass
@@ -287,24 +253,57 @@ class _Work:
     plan: Plan
     target: str
     layers: Mapping[str, str]
+    method: Method
+    masks: int
+    tick: Tick = lambda n: None
+
+    def open(self, pairs: Sequence[tuple[Row, Row]], before: Mapping[str, Side], bar: Bar | None) -> None:
+        """Open the progress bar, and say how long masking will take."""
+        missing = [row for pair in pairs for row in pair if not self._is_stored(self._file(row), before)]
+        if bar is not None:
+            self.tick = bar("explaining", max(len(missing) * self._passes, 1))
+        if self.method != "gradcam" and missing:
+            seconds = self._seconds_per_pass(missing[0])
+            minutes = len(missing) * (self._passes + len(masking.SHARES) * 2) * seconds / 60
+            text = (
+                f"{len(missing)} images x {self._passes} {'masks' if self.method == 'rise' else 'squares'},"
+                f" {1000 * seconds:.0f} ms each: about {minutes:.1f} min"
+            )
+            tell(Information(text, images=len(missing), minutes=minutes))
+
+    @property
+    def _passes(self) -> int:
+        """The number of images that one map takes."""
+        if self.method == "gradcam":
+            return 1
+        return self.masks + self.masks % 2 if self.method == "rise" else masking.OCCLUSION_PASSES
+
+    def _seconds_per_pass(self, row: Row) -> float:
+        """Time the model on one batch of copies of an image, after a first call that is not counted."""
+        images = images_of(self.plan, row["sample_id"], {row["image_id"]})
+        if row["image_id"] not in images:
+            return 0.0
+        score = self._score(row, self._sample(row))
+        batch = [images[row["image_id"]]] * masking.BATCH
+        score(batch[:1])
+        start = time.perf_counter()
+        score([masking.hidden(image, np.full(image.shape[:2], 0.5)) for image in batch])
+        return (time.perf_counter() - start) / len(batch)
 
     def explained(
         self, pairs: Sequence[tuple[Row, Row]], before: Mapping[str, Side]
     ) -> Iterator[Change | None]:
         """Yield an explanation per pair of rows, or None if its images cannot be recreated."""
-        samples = {
-            (shift, sample.id): sample for shift, group in self.plan.groups.items() for sample in group
-        }
         for pair in pairs:
             files = [self._file(row) for row in pair]
-            sides = [before[file] for file in files if file in before and self._is_complete(file)]
+            sides = [before[file] for file in files if self._is_stored(file, before)]
             if len(sides) < 2:
                 images = images_of(self.plan, pair[0]["sample_id"], {row["image_id"] for row in pair})
                 if not all(row["image_id"] in images for row in pair):
                     yield None
                     continue
                 sides = [
-                    self._side(row, file, images[row["image_id"]], samples[row["shift"], row["sample_id"]])
+                    self._side(row, file, images[row["image_id"]])
                     for row, file in zip(pair, files, strict=True)
                 ]
             kind: Literal["models", "settings"] = (
@@ -317,15 +316,18 @@ class _Work:
                 sides=(sides[0], sides[1]),
             )
 
-    def _is_complete(self, file: str) -> bool:
+    def _sample(self, row: Row) -> Sample:
+        return next(iter(self.plan.groups[row["shift"]].called(row["sample_id"])))
+
+    def _is_stored(self, file: str, before: Mapping[str, Side]) -> bool:
         stored = image_files(self.folder)
-        return all(stem_of_image(file, kind) in stored for kind in KINDS)
+        return file in before and all(stem_of_image(file, kind) in stored for kind in kinds_of(self.method))
 
     def _file(self, row: Row) -> str:
-        """Return the file name of a side, unique for its image, model, layer, target and prediction."""
+        """Return the file name of a side, unique for its image, model, method, target and prediction."""
         name = row["model"]
         version = self.plan.models[name].version
-        parts = (
+        parts: tuple[object, ...] = (
             row["image_id"],
             name,
             version,
@@ -334,6 +336,13 @@ class _Work:
             row["pred"],
             row["conf"],
         )
+        if self.method != "gradcam":
+            parts += (
+                self.method,
+                self.masks if self.method == "rise" else None,
+                row.get("box"),
+                _answer(row),
+            )
         return digest(VERSION, *parts, size=8).hex()
 
     def _label(self, row: Row) -> int:
@@ -346,23 +355,71 @@ class _Work:
         columns = self.plan.columns[model]
         return dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
 
-    def _side(self, row: Row, file: str, image: ImageU8, sample: Sample) -> Side:
+    def _side(self, row: Row, file: str, image: ImageU8) -> Side:
         """Explain one prediction and write its images."""
-        model, framed = self.plan.models[row["model"]], self.plan.is_framed(sample)
-        layer_name = self.layers.get(model.name)
-        column = self._columns(model.name)[self._label(row)]
-        cams, guided, layer = explained(model, [image], [column], layer=layer_name, framed=framed)
-        model_input = np.asarray(model.prepare(np.array(image), framed))
-        images = {
-            "seen": model_input.astype(np.uint8),
-            "cam": heat(model_input.astype(np.float32), cams[0]),
-            "guided": relief(guided[0]),
-        }
-        for kind in KINDS:
+        images, more = (self._gradients if self.method == "gradcam" else self._masked)(row, image)
+        for kind in kinds_of(self.method):
             write_image(images[kind], self.folder, file, kind)
         about = {
             name: row[name]
             for name in ("image_id", "shift", "severity", "params", "model", "pred", "conf", "correct")
         }
-        version, empty = model.version, not bool(cams[0].any())
-        return Side(file=file, version=version, target=self._label(row), layer=layer, empty=empty, **about)
+        version = self.plan.models[row["model"]].version
+        return Side(file=file, version=version, target=self._label(row), method=self.method, **about, **more)
+
+    def _gradients(self, row: Row, image: ImageU8) -> tuple[dict[Kind, ImageU8], Row]:
+        """Return the images of Grad-CAM, and what is recorded of it."""
+        model, framed = self.plan.models[row["model"]], self.plan.is_framed(self._sample(row))
+        layer_name = self.layers.get(model.name)
+        column = self._columns(model.name)[self._label(row)]
+        cams, guided, layer = explained(model, [image], [column], layer=layer_name, framed=framed)
+        self.tick(1)
+        model_input = np.asarray(model.prepare(np.array(image), framed))
+        images: dict[Kind, ImageU8] = {
+            "seen": model_input.astype(np.uint8),
+            "cam": heat(model_input.astype(np.float32), cams[0]),
+            "guided": relief(guided[0]),
+        }
+        return images, {"layer": layer, "empty": not bool(cams[0].any())}
+
+    def _score(self, row: Row, sample: Sample) -> masking.Score:
+        """Return what a map explains: the probability of a class, or how well an object is found."""
+        model, framed = self.plan.models[row["model"]], self.plan.is_framed(sample)
+        columns = self._columns(model.name)
+        if "box" in row:
+            return masking.object_score(model, Box(row["box"], columns[row["label"]]), framed)
+        return masking.class_score(model, columns[self._label(row)], list(columns.values()), framed)
+
+    def _masked(self, row: Row, image: ImageU8) -> tuple[dict[Kind, ImageU8], Row]:
+        """Return the images of a masking method, and what is recorded of it."""
+        sample = self._sample(row)
+        score = self._score(row, sample)
+        if self.method == "rise":
+            # All settings and models of a sample share the masks.
+            rng = rng_for(self.plan.suite.seed, sample.id, "rise")
+            cells = masking.OBJECT_CELLS if "box" in row else masking.CLASS_CELLS
+            found, clear = masking.rise(score, image, rng, masks=self.masks, cells=cells, tick=self.tick)
+        else:
+            found, clear = masking.occlusion(score, image, tick=self.tick)
+        curve = masking.deletion(score, image, found)
+        shown = heat(image.astype(np.float32), (found - found.min()).astype(np.float32))
+        recorded = {
+            "empty": not clear,
+            "masks": self._passes,
+            "score": float(curve[0]),
+            "deleted": float(curve[1]),
+            "deletion": masking.area(curve),
+            "insertion": masking.area(masking.insertion(score, image, found)),
+            "size": (image.shape[1], image.shape[0]),
+            "answer": _answer(row),
+            "box": row.get("box"),
+        }
+        return {"seen": _small(image), "cam": _small(shown)}, recorded
+
+
+def _small(image: ImageU8) -> ImageU8:
+    """Return an image whose longer side is at most ``STORED_SIDE``."""
+    height, width = image.shape[:2]
+    scale = min(1.0, STORED_SIDE / max(height, width))
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return np.asarray(Pillow.fromarray(image).resize(size, Pillow.Resampling.LANCZOS))

@@ -20,6 +20,7 @@ def test_each_framework_has_its_table(ood_run: RunView) -> None:
     found = captions(ood_run)
     assert [text.split(" ")[0] + " " + text.split(" ")[1] for text in found] == [
         "By label:",
+        "AUROC and",
         "By correctness:",
         "AUROC against",
         "Correlation of",
@@ -49,4 +50,16 @@ def test_missing_inputs_leave_the_section_out(ood_run: RunView, run: RunView) ->
     known = dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("known")))
     assert [text[:10] for text in captions(known)] == ["By correct", "Correlatio"]
     clean = dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("shift") == "clean"))
-    assert [text[:8] for text in captions(clean)] == ["By label", "By corre"]
+    assert [text[:8] for text in captions(clean)] == ["By label", "AUROC an", "By corre"]
+
+
+def test_near_and_far_stand_together_averaged_over_sets_and_pooled(ood_run: RunView) -> None:
+    section = ood(merge([ood_run]))
+    assert section is not None
+    table = next(part for part in section.body.split("<table") if "each weighted equally" in part)
+    heads = re.findall(r"(near|far) (AUROC|FPR95)", table)
+    assert heads == [(group, name) for group in ("near", "far") for name in ("AUROC", "FPR95")]
+    for average in ("sets", "images"):
+        found = metrics.near_far(ood_run.table, average=average)
+        one = found.filter(model="lite1", scorer="energy", group="far", metric="auroc").row(0, named=True)
+        assert f"{100 * one['value']:.1f}" in table

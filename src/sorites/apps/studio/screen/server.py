@@ -40,6 +40,8 @@ POLL_S = 20.0
 PLACES = ("centre", "left-top")
 # Maximum size and position that a page may report.
 MAX_SCREEN_PX = 1 << 15
+# Maximum characters of a page's id, and number of earlier pages that are remembered.
+MAX_PAGE_ID, MAX_PAGES = 64, 1000
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,17 @@ class Shown:
     top: float
     width: float
     height: float
+    origin: tuple[int, int] = (0, 0)
+    """Position of the window on the display."""
+    page: str = ""
+    """Random id of the page; a reloaded page has another."""
+    paint: int = 0
+    """Number of paints of the page so far: a window that was resized and resized back has another."""
+
+    @property
+    def window(self) -> tuple[object, ...]:
+        """What a calibration is valid for: the page, its size and its position on the display."""
+        return self.page, self.screen, self.origin
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,8 @@ class Screen:
         # A random start, so that pages left open from an earlier server have another number.
         first = secrets.randbelow(1 << 30) + 1
         self._item, self._shown = Item(first), Shown(0, (0, 0), 0, 0, 0, 0)
+        self._check, self._confirmed = 0, 0
+        self._pages: list[str] = []
         self._last_poll, self._stopped = 0.0, False
         endpoints = [
             *token_page("sorites.apps.studio.screen", self._is_ours),
@@ -114,6 +129,29 @@ class Screen:
                 raise ScreenError(self._timeout_message(wait))
             return self._shown
 
+    def confirm(self, wait: float = 5.0) -> Shown:
+        """Ask the page what it shows now, and return its answer.
+
+        A page that was closed, hidden, or that shows another image does not answer; one that was reloaded,
+        resized or painted again answers with another ``Shown`` than before.
+
+        Args:
+            wait: Seconds to wait for the page.
+
+        Raises:
+            ScreenError: No page confirmed the current item in time.
+        """
+        with self._turn:
+            self._check += 1
+            wanted = self._check
+            self._turn.notify_all()
+            if not self._turn.wait_for(lambda: self._is_confirmed(wanted), wait):
+                raise ScreenError(self._timeout_message(wait))
+            return self._shown
+
+    def _is_confirmed(self, check: int) -> bool:
+        return self._shown.number == self._item.number and self._confirmed >= check
+
     def seen(self) -> tuple[int, ImageU8 | None]:
         """Return the acknowledged number and the pixels of the whole screen, None if nothing current is
         shown.
@@ -127,8 +165,8 @@ class Screen:
     def _timeout_message(self, wait: float) -> str:
         if time.monotonic() - self._last_poll < POLL_S + 5:
             return (
-                f"the page on the screen did not paint the image within {wait:.0f} s; check it, or open it"
-                f" again: {self.url}"
+                f"the page on the screen does not confirm that it shows the image (waited {wait:.0f} s)."
+                f" Check that it is visible and not covered, or open it again: {self.url}"
             )
         return (
             f"no screen is connected. Open this link full screen in the browser of the television: {self.url}"
@@ -139,16 +177,42 @@ class Screen:
 
     async def _next(self, request: Request, _: bool) -> Response:
         """Answer as soon as there is an item after the page's current one."""
-        current = parse_integer(request.query_params.get("after", "")) or 0
+        query = request.query_params
+        current, check = (parse_integer(query.get(key, "")) or 0 for key in ("after", "check"))
+        page = query.get("page", "")[:MAX_PAGE_ID]
+        self._admit(page)
         self._last_poll = time.monotonic()
-        await self._turn.until(lambda: self._stopped or self._item.number != current, POLL_S)
+
+        def is_due() -> bool:
+            news = self._item.number != current or self._check != check
+            return self._stopped or news or self._is_replaced(page)
+
+        await self._turn.until(is_due, POLL_S)
         if self._stopped:
             return error_reply(503, "the studio has stopped")
+        if self._is_replaced(page):
+            return reply({"replaced": True})
         self._last_poll = time.monotonic()
         item = self._item
         return reply(
-            {"number": item.number, "place": self.place, "idle": not item.name, "black": item.data is None}
+            {
+                "number": item.number,
+                "check": self._check,
+                "place": self.place,
+                "idle": not item.name,
+                "black": item.data is None,
+            }
         )
+
+    def _admit(self, page: str) -> None:
+        """Make a page that was not seen before the screen; others are told that it replaced them."""
+        with self._turn:
+            if page not in self._pages:
+                self._pages = [*self._pages[-MAX_PAGES:], page]
+                self._turn.notify_all()
+
+    def _is_replaced(self, page: str) -> bool:
+        return self._pages[-1] != page
 
     async def _image(self, request: Request, _: bool) -> Response:
         item = self._item
@@ -160,18 +224,25 @@ class Screen:
     async def _acknowledge(self, request: Request, _: bool) -> Response:
         content = await json_body(request)
         try:
-            numbers = [float(content[key]) for key in ("left", "top", "width", "height")]
-            size = (int(content["screen"][0]), int(content["screen"][1]))
-            shown = Shown(int(content["number"]), size, *numbers)
+            left, top, width, height = (float(content[key]) for key in ("left", "top", "width", "height"))
+            size, origin = _pair(content["screen"]), _pair(content.get("origin", (0, 0)))
+            page, paint = str(content.get("page", ""))[:MAX_PAGE_ID], int(content.get("paint", 0))
+            shown = Shown(int(content["number"]), size, left, top, width, height, origin, page, paint)
+            check = int(content.get("check", 0))
         except (KeyError, TypeError, ValueError, IndexError, OverflowError):
             return error_reply(400, "expected number, screen, left, top, width and height")
-        if not all(-MAX_SCREEN_PX <= value <= MAX_SCREEN_PX for value in (*size, *numbers)) or min(size) < 0:
+        extent = (*size, left, top, width, height, *origin)
+        if not all(-MAX_SCREEN_PX <= value <= MAX_SCREEN_PX for value in extent) or min(size) < 0:
             return error_reply(400, f"expected a screen of at most {MAX_SCREEN_PX} pixels per side")
         with self._turn:
-            if shown.number == self._item.number:
-                self._shown = shown
+            if shown.number == self._item.number and not self._is_replaced(page):
+                self._shown, self._confirmed = shown, check
                 self._turn.notify_all()
         return reply({})
+
+
+def _pair(values: Any) -> tuple[int, int]:
+    return int(values[0]), int(values[1])
 
 
 class ScreenError(SoritesError):
@@ -214,7 +285,9 @@ class VirtualTv:
         except ImportError as error:
             raise MissingExtra("the studio", "studio") from error
         self._http = httpx.Client(base_url=url, timeout=POLL_S + 10, trust_env=False)
-        self._size, self._number = size, 0
+        self._size, self._number, self._check, self._paint = size, 0, 0, 0
+        self._page = secrets.token_hex(8)
+        self._placed = Shown(0, size, 0, 0, 0, 0)
         self._pixels: ImageU8 = np.zeros((size[1], size[0], 3), np.uint8)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -234,25 +307,33 @@ class VirtualTv:
 
         while not self._ended.is_set():
             try:
-                item = self._http.get("next", params={"after": self._number}).raise_for_status().json()
+                asked: dict[str, int | str] = {
+                    "after": self._number,
+                    "check": self._check,
+                    "page": self._page,
+                }
+                item = self._http.get("next", params=asked).raise_for_status().json()
+                if item.get("replaced"):
+                    return
                 if item["number"] != self._number:
                     self._show(item)
+                if item["number"] != self._number or item["check"] != self._check:
+                    self._confirm(item)
             except (httpx.HTTPError, RuntimeError, ValueError, KeyError):
                 self._ended.wait(RETRY_S)
 
     def _show(self, item: dict[str, Any]) -> None:
         data = None if item["black"] else self._http.get(f"image/{item['number']}").raise_for_status().content
-        shown = self._place(item, data)
-        self._pixels, self._number = render_screen(data, shown), shown.number
-        acknowledgement = {
-            "number": shown.number,
-            "screen": shown.screen,
-            "left": shown.left,
-            "top": shown.top,
-        }
-        self._http.post(
-            "shown", json={**acknowledgement, "width": shown.width, "height": shown.height}
-        ).raise_for_status()
+        self._placed = self._place(item, data)
+        self._pixels, self._paint = render_screen(data, self._placed), self._paint + 1
+
+    def _confirm(self, item: dict[str, Any]) -> None:
+        keys = ("screen", "left", "top", "width", "height")
+        position = {key: getattr(self._placed, key) for key in keys}
+        confirmed = {"number": item["number"], "page": self._page, "paint": self._paint}
+        self._number = item["number"]
+        self._http.post("shown", json={**confirmed, "check": item["check"], **position}).raise_for_status()
+        self._check = item["check"]
 
     def _place(self, item: dict[str, Any], data: bytes | None) -> Shown:
         """Place an image like the page does: at its true pixels, scaled down only if it exceeds the

@@ -195,6 +195,7 @@ class VirtualCamera:
             "drive": "single",
             "metering": "evaluative",
             "wb": "auto",
+            "picturestyle": "auto",
             "stillimagequality": {"raw": "none", "jpeg": "large_fine"},
         }
         self.battery, self.pressed = "full", 0
@@ -303,6 +304,8 @@ class VirtualCamera:
             "shootingmode": ("m", "p"),
             "drive": ("single",),
             "metering": ("evaluative", "spot"),
+            "wb": ("auto", "daylight", "tungsten"),
+            "picturestyle": ("auto", "standard", "neutral"),
         }
         if key in ("tv", "av") and not manual:
             return {"value": "", "ability": []}
@@ -376,6 +379,7 @@ def _md5(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
+_FREE_SETTINGS = ("iso", "tv", "av", "exposure")
 _READ, _READ_SET = ("get",), ("get", "put")
 # Verbs of the body's features by (version, feature); a feature may exist in one version only.
 FEATURES: dict[tuple[str, str], tuple[str, ...]] = {
@@ -386,7 +390,17 @@ FEATURES: dict[tuple[str, str], tuple[str, ...]] = {
     ("ver100", _SETTINGS): _READ,
     **{
         ("ver100", f"{_SETTINGS}/{key}"): _READ_SET
-        for key in ("iso", "tv", "av", "exposure", "drive", "metering", "wb", "stillimagequality")
+        for key in (
+            "iso",
+            "tv",
+            "av",
+            "exposure",
+            "drive",
+            "metering",
+            "wb",
+            "picturestyle",
+            "stillimagequality",
+        )
     },
     ("ver110", f"{_SETTINGS}/shootingmode"): _READ_SET,
     ("ver100", "shooting/control/shutterbutton"): ("post",),

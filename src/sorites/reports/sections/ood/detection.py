@@ -152,12 +152,11 @@ CONVENTIONS = {
     "fpr95_ood_pos": "FPR95, OOD positive: in-distribution images flagged at 95 % detected OOD images",
     "fpr95_id_pos": "FPR95, in-distribution positive: OOD images missed at 95 % accepted ID images",
 }
-# The in-distribution images to compare with, in order of preference; without labels no image is correct,
-# which leaves the second.
-IN_DISTRIBUTION = (
-    ("combined", "same", "clean, correctly classified images"),
-    ("semantic", "clean", "clean images of known classes"),
-)
+# The in-distribution images are those of the AUROC: all clean images of known classes, whether the model
+# classifies them correctly or not (OpenOOD). ImageNet-ES compares with correctly classified images.
+IN_DISTRIBUTION = "clean images of known classes"
+CORRECT = "clean, correctly classified images"
+IMAGENET_ES = "imagenet_es"
 
 # Rows by model and scorer.
 Cells = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -174,12 +173,61 @@ class Column:
 
 def ood_sets(view: View) -> Html:
     """Return two tables per model, one per convention; empty if there is only one set and group."""
-    for framework, against, words in IN_DISTRIBUTION:
+    sources = view.table.select(pl.col("source").unique()).collect(engine="streaming")["source"]
+    conventions = [("semantic", "clean", IN_DISTRIBUTION)]
+    if IMAGENET_ES in sources:
+        conventions.insert(0, ("combined", "same", CORRECT))
+    for framework, against, words in conventions:
         columns = _columns(view, framework, against)
         if len(columns) > 1:
             cards = [card for model in view.models for card in _cards(view, model, columns, words)]
             return tag("div", *cards, cls="cards two wide")
     return EMPTY
+
+
+def near_far_table(view: View) -> Html:
+    """Return AUROC and FPR95 on near and far OOD images, averaged over sets and pooled; empty without any."""
+    rows = {name: view.compute(metrics.near_far, average=name) for name in ("sets", "images")}
+    averaged = rows["sets"].filter(pl.col("metric").is_in(list(NEAR_FAR)))
+    groups = sorted(averaged["group"].unique(), key=lambda name: (name != "near", name))
+    if not groups:
+        return EMPTY
+    cells = {
+        (row["model"], row["scorer"], row["group"], row["metric"], average): row
+        for average, frame in rows.items()
+        for row in frame.to_dicts()
+    }
+    lines = [
+        [
+            model,
+            scorer,
+            *(_averaged(cells, (model, scorer, group, name)) for group in groups for name in NEAR_FAR),
+        ]
+        for model, scorer in _models_and_scorers(view, cells)
+    ]
+    head = ["", "scorer", *(_near_far_head(averaged, group, name) for group in groups for name in NEAR_FAR)]
+    caption = (
+        f"AUROC and FPR95 (OOD positive) against {IN_DISTRIBUTION}: the mean over the sets of a group, each"
+        " weighted equally, as in OpenOOD, with its interval; below, with the images of all sets pooled"
+    )
+    return folded("Near and far OOD: AUROC and FPR95", grid(head, lines, text=2, caption=caption), len(lines))
+
+
+# The numbers of the table of near and far OOD images.
+NEAR_FAR = {"auroc": "AUROC", "fpr95_ood_pos": "FPR95"}
+
+
+def _near_far_head(rows: pl.DataFrame, group: str, name: str) -> Html:
+    sets = same(rows.filter(pl.col("group") == group)["sets"])
+    return join([f"{group} {NEAR_FAR[name]}", tag("small", f"{sets} {'set' if sets == '1' else 'sets'}")])
+
+
+def _averaged(cells: Mapping[Any, Mapping[str, Any]], key: tuple[str, ...]) -> Html:
+    mean, pooled = (cells.get((*key, average)) for average in ("sets", "images"))
+    if mean is None:
+        return estimate(None)
+    note = "" if pooled is None else f"pooled {percent(pooled['value'])}"
+    return estimate(dict(mean), note)
 
 
 def _columns(view: View, framework: str, against: str) -> list[Column]:
@@ -259,8 +307,8 @@ def _table(
     in_distribution = same(row["id"] for cells_of_scorer in cells.values() for row in cells_of_scorer if row)
     about = (
         f"{title.split(': ')[1].capitalize()}, in % with 95 % intervals; 0 is best. Against {in_distribution}"
-        f" {words}; n counts OOD images. A group pools the images of its sets. The scorer with the lowest"
-        " mean comes first."
+        f" {words}; n counts OOD images. A group pools the images of its sets. The scorer with the"
+        " lowest mean comes first."
     )
     shown = [row for cells_of_scorer in cells.values() for row in cells_of_scorer if row]
     if any(row["low"] is None for row in shown):
@@ -316,11 +364,9 @@ NUMBERS = {
 @add_section(order=61)
 def ood(view: View) -> Section | None:
     """Dot charts, FPR per set, one table per definition of OOD, kinds, and score against accuracy."""
-    tables = [
-        table
-        for table in (*(_framework(view, name) for name in FRAMEWORKS), _combined(view), _settings(view))
-        if table
-    ]
+    by_label, by_correctness = (_framework(view, name) for name in FRAMEWORKS)
+    every = (by_label, near_far_table(view), by_correctness, _combined(view), _settings(view))
+    tables = [table for table in every if table]
     if not tables:
         return None
     lead = (
