@@ -24,6 +24,7 @@ from sorites.io.digests import digest_of, write_sealed
 from sorites.io.files import write_bytes
 from sorites.io.listed import digests_of, read_verified
 from sorites.io.readers import json_file, json_value
+from sorites.io.sealed_tensors import sorted_header
 from sorites.io.validation import read_typed
 
 # The published trainer's ``noxattn`` layers: all except cross-attention and the time embedding.
@@ -312,7 +313,7 @@ def save(slider: Slider, folder: Path, half: bool = False) -> None:
         "lora_adapter_metadata": json.dumps({f"unet.{key}": value for key, value in config.items()}),
     }
     (folder / RECORD).unlink(missing_ok=True)
-    data = packed(tensors, metadata=header)
+    data = sorted_header(packed(tensors, metadata=header))
     write_bytes(data, folder / WEIGHTS)
     stored = make_slider(
         slider.shift, {name: _as_dtype(low, number) for name, low in slider.lows.items()}, slider.record

@@ -350,7 +350,7 @@ def train_sliders(
         drawing: Sampler settings of the strips.
         draw: Draws a strip of images for each slider.
         bar: Creates a progress bar.
-        spread: Train in other processes, one slider each at a time.
+        spread: Train in other processes, one slider each at a time. The files are the same.
     """
     order = SliderOrder(recipe, out, drawing or SamplerOptions(), draw)
     units = [(words, concept) for words in shifts for concept in concepts]
