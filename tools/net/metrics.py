@@ -30,7 +30,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     **dict.fromkeys(("calibration_error", "reliability"), ({"bins": 4},)),
     **dict.fromkeys(("partition_accuracy", "attribute_accuracy"), ({"top": 5},)),
     **dict.fromkeys(("on_the_line", "line_gain", "partial_correlation"), ({"baseline": "elsewhere"},)),
-    "attribute_gap": ({"pool": "cells"}, {"top": 5, "resamples": 200}),
+    "attribute_gap": ({"pool": "cells"}, {"top": 5}),
     "accuracy": ({"by": ()}, {"by": ("model", "label")}),
     "mean_accuracy": ({"by": ("model", "shift")},),
     "rank_agreement": ({"exclude": ("mid",)},),
