@@ -59,7 +59,7 @@ def test_a_model_without_gradients_is_refused_by_name(
     )  # type: ignore[operator]
     monkeypatch.setattr(core, "model", lambda spec: tiny())  # type: ignore[operator]
     with pytest.raises(SoritesError, match="gradients"):
-        typed(str(tmp_path / "run"))
+        typed(str(tmp_path / "run"), "--method", "gradcam")
 
 
 def test_an_attack_is_refused(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

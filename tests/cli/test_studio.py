@@ -39,6 +39,13 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--lamps", "hue:127.0.0.1:9"],
+            "--camera virtual cannot see the light",
+        ),
+        (
+            [
+                *("capture", "--source", "folder:images", "--out", "x"),
+                *("--camera", "ptp", "--lamps", "hue:127.0.0.1:9"),
+            ],
             "is not paired",
         ),
         (["calibrate", "--stage", "large"], "expected WxH"),

@@ -68,7 +68,7 @@ def test_a_sample_without_label_is_predicted_and_not_judged(run: Callable[..., p
 
 def test_ground_truth_boxes_stand_in_the_row(run: Callable[..., pl.DataFrame]) -> None:
     held = run(model([1, 3, 2]), source(ground_truth=(Box((0, 1, 2, 3), 2),)))
-    told = {"label": 2, "conf": None, "area": None, "crowd": False}
+    told = {"label": 2, "conf": None, "area": None, "crowd": False, "known": None}
     assert held["ground_truth"][0].to_list() == [{"x0": 0, "y0": 1, "x1": 2, "y1": 3, **told}]
 
 

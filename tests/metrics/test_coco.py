@@ -87,14 +87,16 @@ def test_halves_of_a_mean_give_its_interval() -> None:
 
 
 def test_an_interval_extrapolates_the_bias_of_halves() -> None:
-    """A number that is too high by n^-1/2 or n^-1 is so on a half, by 41 or 100 % of its bias more."""
+    """A number whose bias falls with n^-rate is biased on a half by 2^rate - 1 of its bias more."""
+    slow, fast = (2**rate - 1 for rate in coco.bias_rates(100))
+    assert (slow, fast) == (pytest.approx(2 ** (0.5 - 1 / 30) - 1), 1)
     spread = np.array([-0.02, 0.02, -0.02, 0.02])
     half = stats.t.ppf(0.975, 99) * 0.02
     low, high = coco.interval(0.55 + spread, 0.5, 100)
-    assert low == pytest.approx(0.5 - 0.05 / (np.sqrt(2) - 1) - half)
+    assert low == pytest.approx(0.5 - 0.05 / slow - half)
     assert high == pytest.approx(0.5)
     low, high = coco.interval(0.49 + spread, 0.5, 100)
-    assert (low, high) == (pytest.approx(0.51 - half), pytest.approx(0.5 + 0.01 / (np.sqrt(2) - 1) + half))
+    assert (low, high) == (pytest.approx(0.51 - half), pytest.approx(0.5 + 0.01 / slow + half))
 
 
 def test_an_interval_needs_objects_in_two_samples() -> None:

@@ -19,6 +19,8 @@ NAMES = METRICS.names()
 def options(ask: Metric) -> dict[str, Any]:
     facts = {name: {"parameters": size} for name, size in (("weak", 1e6), ("mid", 5e6), ("strong", 9e6))}
     needed = {"reference": "weak", "split": "val", "facts": facts, "resamples": 60}
+    if ask.__name__ == "ood_share":  # images with an attribute are judged, and not in-distribution
+        needed["split"] = "reference"
     return {name: value for name, value in needed.items() if name in inspect.signature(ask).parameters}
 
 
@@ -29,7 +31,9 @@ def default_by(ask: Metric) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module", name="world")
 def _world(world: pl.DataFrame, gridded: pl.DataFrame) -> pl.DataFrame:
-    """The world, the same samples under two shifts at once, and OOD scores of the boxes of detectors."""
+    """The world, the same samples under two shifts at once, OOD scores of the boxes of detectors and of images
+    without attributes, and near and far OOD images.
+    """
     label, conf = (pl.element().struct.field(name) for name in ("label", "conf"))
     classes = pl.element().struct.with_fields(known=label > 0)
     known = world.with_columns(pl.col("ground_truth").list.eval(classes))
@@ -40,7 +44,20 @@ def _world(world: pl.DataFrame, gridded: pl.DataFrame) -> pl.DataFrame:
         scorer=pl.lit("boxes"),
         score=-pl.col("boxes").list.len().cast(pl.Float64),
     )
-    return pl.concat([known, scored, gridded])
+    plain = known.filter(
+        (pl.col("output") == "ood") & (pl.col("split") == "val") & (pl.col("shift") == "clean")
+    )
+    reference = plain.filter("known").with_columns(
+        sample_id=pl.format("r-{}", "sample_id"),
+        image_id=pl.format("r-{}", "image_id"),
+        split=pl.lit("reference"),
+        attrs=pl.lit(None, world.schema["attrs"]),
+    )
+    rows = pl.concat([known, scored, gridded, reference])
+    near = pl.when(pl.col("sem_level") < 2).then(pl.lit("near")).otherwise(pl.lit("far"))
+    group = pl.struct(key=pl.lit("group"), value=near, common=pl.lit(None, pl.Boolean))
+    of_group = pl.concat_list(group).cast(world.schema["attrs"])
+    return rows.with_columns(attrs=pl.when(~pl.col("known")).then(of_group).otherwise("attrs"))
 
 
 @pytest.fixture(scope="module", name="shuffled")

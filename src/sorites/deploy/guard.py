@@ -18,7 +18,7 @@ from sorites.io.resizing import fit, frame
 if TYPE_CHECKING:
     from PIL import Image as Pillow
 
-    Picture = str | Path | bytes | NDArray[np.uint8] | Pillow.Image
+    ImageInput = str | Path | bytes | NDArray[np.uint8] | Pillow.Image
 
 # Names of the outputs of the graph.
 SCORE, LOGITS, FEATURES = "guard_score", "guard_logits", "guard_features"
@@ -77,15 +77,15 @@ class Guard:
         self._outputs = [output.name for output in self._session.get_outputs()]
         self._inputs = [given.name for given in self._session.get_inputs()]
 
-    def __call__(self, image: Picture) -> Verdict:
+    def __call__(self, image: ImageInput) -> Verdict:
         """Judge one image: a path, the bytes of a file, an 8-bit array H x W x 3, or a Pillow image."""
         return self.judge([image])[0]
 
-    def judge(self, images: Sequence[Picture]) -> list[Verdict]:
+    def judge(self, images: Sequence[ImageInput]) -> list[Verdict]:
         """Judge several images."""
         return self.verdicts(self.score(images))
 
-    def score(self, images: Sequence[Picture]) -> Scores:
+    def score(self, images: Sequence[ImageInput]) -> Scores:
         """Return the raw outputs for images.
 
         Raises:
@@ -147,7 +147,7 @@ class Guard:
         return tuple(self.record.classes[i] for i in order if likely[i] >= self.record.set_threshold)
 
 
-def prepared(image: Picture, how: Preparation) -> NDArray[np.uint8]:
+def prepared(image: ImageInput, how: Preparation) -> NDArray[np.uint8]:
     """Return an image at the size of the model's input, exactly as the run prepared it.
 
     Raises:
@@ -163,7 +163,7 @@ def _framed(pixels: NDArray[np.uint8], how: Frame) -> NDArray[np.uint8]:
     return frame(pixels, how.resize, how.crop, how.filter)  # type: ignore[arg-type]
 
 
-def _pixels(image: Picture) -> NDArray[np.uint8]:
+def _pixels(image: ImageInput) -> NDArray[np.uint8]:
     if isinstance(image, (str, Path, bytes)):
         # Pillow's readers take half of the time of the import, and arrays need none.
         from sorites.io.decode import decode

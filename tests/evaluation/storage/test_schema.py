@@ -32,7 +32,7 @@ from sorites.io.digests import read_sealed, write_sealed
 from sorites.suites.suite import STORED, Suite
 
 # Files and ids that were written before records were typed; ``ran_on`` has become a list since, and suites
-# have ``grid`` and ``compose``.
+# have ``grid``, ``compose`` and ``unseen_by``.
 WRITTEN: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "records.json").read_text(encoding="utf-8")
 )

@@ -83,10 +83,10 @@ def test_the_seed_of_torch_is_where_a_new_one_begins():
 
 @pytest.mark.parametrize(
     "given",
-    [torch.zeros(3, 8, 8), torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 8, 8, dtype=torch.uint8), [[0.5]]],
+    [torch.zeros(8, 8), torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 8, 8, dtype=torch.uint8), [[0.5]]],
 )
 def test_what_is_no_batch_of_images_is_refused(given):
-    with pytest.raises(SoritesError, match="of images as floats in 0..1"):
+    with pytest.raises(SoritesError, match="images as floats in 0..1"):
         Flip()(given)
 
 

@@ -42,15 +42,7 @@ def concepts(which: str, only: Iterable[str] = ()) -> list[Concept]:
             ``NUMBER<tab>NAME``.
         only: Keep only these classes, by name or number; those of ImageNet also by WordNet id.
     """
-    if which == "cns":
-        available = [Concept(number, name) for number, name in classes().items()]
-    elif which == "imagenet":
-        hundred = classes()
-        available = [Concept(i, hundred.get(i, name)) for i, name in enumerate(imagenet().names)]
-    elif which == "toy":
-        available = [Concept(number, name) for number, name in enumerate(SHAPES)]
-    else:
-        available = _from_file(Path(which))
+    available = _available(which)
     by_key = {concept.name: concept for concept in available} | {
         str(concept.number): concept for concept in available
     }
@@ -62,6 +54,18 @@ def concepts(which: str, only: Iterable[str] = ()) -> list[Concept]:
             raise UnknownName("class", name, [concept.name for concept in available])
         selected.append(by_key[name])
     return [concept for concept in available if concept in selected] if selected else available
+
+
+def _available(which: str) -> list[Concept]:
+    """Return all classes of a set or file."""
+    if which == "cns":
+        return [Concept(number, name) for number, name in classes().items()]
+    if which == "imagenet":
+        hundred = classes()
+        return [Concept(i, hundred.get(i, name)) for i, name in enumerate(imagenet().names)]
+    if which == "toy":
+        return [Concept(number, name) for number, name in enumerate(SHAPES)]
+    return _from_file(Path(which))
 
 
 def _from_file(file: Path) -> list[Concept]:

@@ -75,7 +75,7 @@ def described(nd: float, vd: float, deviation: float = 0.0) -> Dispersion:
 
     Examples:
         >>> round(described(1.5168, 64.17).index(0.4861), 6)
-        1.522376
+        1.52238
     """
     if vd == 0:
         return Dispersion(nd, 0.0, 0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -84,46 +86,64 @@ def _card(view: View, model: str, shift: str, cells: pl.DataFrame, apart: pl.Dat
     ]
     head = ["class", "taken for", *(severity_text(view, shift, severity) for severity in severities)]
     table = folded("The pairs that grow most", grid(head, lines, text=2), len(lines), most=0)
-    drawn = _pictures(view, run_id, cells.filter(mine), severities) if len(severities) > 1 else []
+    drawn = _cards(view, run_id, cells.filter(mine), severities) if len(severities) > 1 else []
     return tag("div", tag("h3", model), tag("div", *drawn, cls="cards"), table)
 
 
-def _pictures(view: View, run_id: str, cells: pl.DataFrame, severities: list[float]) -> list[Html]:
-    """Return what the classes that lose most are taken for, along the severities."""
-    shares = {(row["label"], row["pred"], row["severity"]): row for row in cells.to_dicts()}
-    labels = {label for label, _, _ in shares if label is not None}
+@dataclass(frozen=True)
+class _Along:
+    """The confusions of a model along the severities of a shift.
 
-    def share(label: int, pred: int | None, severity: float) -> float:
-        row = shares.get((label, pred, severity))
-        return 0.0 if row is None else float(row["value"])
+    Attributes:
+        rows: Rows of the metric by class, predicted class and severity.
+    """
 
-    def lost(label: int) -> float:
-        ends = [shares.get((label, label, severity)) for severity in (severities[0], severities[-1])]
-        counts = [0 if row is None else row["count"] for row in ends]
-        return float(counts[0] - counts[1])
+    view: View
+    run_id: str
+    rows: dict[tuple[int | None, int | None, float], Row]
+    severities: list[float]
 
-    worst = sorted(labels, key=lambda label: (-lost(label), label))[:MAX_CLASSES]
-    cards = []
-    for label in [label for label in worst if lost(label) > 0]:
-        others = {pred for one, pred, _ in shares if one == label and pred not in (label, None)}
-        ranked = sorted(others, key=lambda pred: (-share(label, pred, severities[-1]), pred))
-        bands = [Band(_name(view, run_id, label), RIGHT, [share(label, label, at) for at in severities])]
+    def shares(self, label: int, pred: int | None) -> list[float]:
+        """Return the share of a class that is taken for another, at each severity."""
+        rows = [self.rows.get((label, pred, severity)) for severity in self.severities]
+        return [0.0 if row is None else float(row["value"]) for row in rows]
+
+    def lost(self, label: int) -> float:
+        """Return how many fewer images or objects of a class are right at the highest severity."""
+        return -_growth(self.rows, (label, label), self.severities)
+
+    def bands(self, label: int) -> list[Band]:
+        """Return what a class is taken for: itself, the three most frequent others, nothing, and the rest."""
+        others = {pred for one, pred, _ in self.rows if one == label and pred not in (label, None)}
+        ranked = sorted(others, key=lambda pred: (-self.shares(label, pred)[-1], pred))
+        name = functools.partial(_name, self.view, self.run_id)
+        bands = [Band(name(label), RIGHT, self.shares(label, label))]
         bands += [
-            Band(_name(view, run_id, pred), COLOURS[colour], [share(label, pred, at) for at in severities])
+            Band(name(pred), COLOURS[colour], self.shares(label, pred))
             for pred, colour in zip(ranked, (1, 4, 3), strict=False)
         ]
-        if any(share(label, None, at) for at in severities):
-            bands.append(Band("missed", MISSED, [share(label, None, at) for at in severities]))
-        rest = [max(1 - sum(band.shares[k] for band in bands), 0.0) for k in range(len(severities))]
-        if max(rest) > 1e-9:
-            bands.append(Band("other classes", REST, rest))
-        name = _name(view, run_id, label)
-        n = max(row["n"] for (one, _, _), row in shares.items() if one == label)
+        missed = self.shares(label, None)
+        if any(missed):
+            bands.append(Band("missed", MISSED, missed))
+        rest = [max(1 - sum(shares), 0.0) for shares in zip(*(band.shares for band in bands), strict=True)]
+        return [*bands, Band("other classes", REST, rest)] if max(rest) > 1e-9 else bands
+
+    def card(self, label: int) -> Html:
+        """Return the drawing of one class."""
+        name = _name(self.view, self.run_id, label)
+        n = max(row["n"] for (one, _, _), row in self.rows.items() if one == label)
         head = tag("h4", name, " ", tag("small", f"n = {count(n)}"))
-        cards.append(
-            tag("article", head, stacked(severities, bands, f"What {name} is taken for"), cls="card")
-        )
-    return cards
+        areas = stacked(self.severities, self.bands(label), f"What {name} is taken for")
+        return tag("article", head, areas, cls="card")
+
+
+def _cards(view: View, run_id: str, cells: pl.DataFrame, severities: list[float]) -> list[Html]:
+    """Return what the classes that lose most are taken for, along the severities."""
+    rows = {(row["label"], row["pred"], row["severity"]): row for row in cells.to_dicts()}
+    along = _Along(view, run_id, rows, severities)
+    labels = {label for label, _, _ in rows if label is not None}
+    worst = sorted(labels, key=lambda label: (-along.lost(label), label))[:MAX_CLASSES]
+    return [along.card(label) for label in worst if along.lost(label) > 0]
 
 
 def _growth(
