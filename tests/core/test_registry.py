@@ -88,6 +88,7 @@ def _asked(site: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["SHIFTS", "METRICS"])
 def test_a_plug_in_that_fails_only_warns_whichever_room_is_asked_first(site: Path, first: str) -> None:
     """A thief of a built-in name is refused even when its module is read before that room is."""

@@ -33,6 +33,7 @@ def _theirs(pipe: Pipe, prompt: str, seed: int, drawing: SamplerOptions) -> Any:
     ).images[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("negative", ["", "snow"])
 def test_image_without_sliders_is_the_one_that_diffusers_draws(tiny: Pipe, negative: str) -> None:
     drawing = SamplerOptions(steps=6, guidance=3.0, negative=negative, seeding="plain")
@@ -40,6 +41,7 @@ def test_image_without_sliders_is_the_one_that_diffusers_draws(tiny: Pipe, negat
     np.testing.assert_allclose(ours, _theirs(tiny, "a picture of a disc", 7, drawing), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_stable_diffusion_xl_is_drawn_as_diffusers_draws_it(large: Pipe) -> None:
     drawing = SamplerOptions(steps=4, guidance=3.0, negative="", seeding="plain")
     assert large.kind == "sdxl"

@@ -43,6 +43,9 @@ CANNOT: Mapping[str, str] = {
         "needs a detector that tests/models/test_picodet.py fetches"
     ),
     "sorites passport lite0 --battery standard": TOO_LONG,
+    "sorites passport picodet": TOO_LONG + "; tests/reports/passport/test_box_passport.py makes one",
+    "sorites passport boxes:mine.onnx": "needs a detector; tests/reports/passport/test_box_passport.py has one",
+    "sorites explain RUN --model picodet": "needs a run of a detector; tests/training/explain explains one",
     "sorites doctor --gpu": TOO_LONG + " on a CPU; tests/evaluation/pipeline/test_check.py measures a model",
     "sorites train arms": TOO_LONG + "; tests/cli/test_train_arms.py runs the verb",
     "from sorites.training.arms": TOO_LONG + "; tests/training/arms run these functions",

@@ -64,6 +64,7 @@ def test_a_refinement_is_counted_at_its_most(photos: Path) -> None:
     assert found.probes == 5 * 2  # a bracket of 0.4 is halved twice until it is no wider than 0.1
 
 
+@pytest.mark.slow
 def test_the_verb_measures_and_tells(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "by_mean.py").write_text(

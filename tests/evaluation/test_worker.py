@@ -63,6 +63,7 @@ def test_a_task_has_the_run_of_its_engine(make: Callable[[], Plan], tmp_path: Pa
         pickle.loads(sent)(1)
 
 
+@pytest.mark.slow
 def test_runs_in_one_process_do_not_interfere(tiny: Callable[..., Model], tmp_path: Path) -> None:
     """Each run starts another one, into another folder, while its own tasks are under way."""
     inner: list[pl.DataFrame] = []

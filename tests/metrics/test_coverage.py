@@ -12,7 +12,7 @@ from scipy.stats import norm
 from tests.metrics import box_coverage
 from tests.metrics.coverage import covered
 from tests.metrics.coverage_laws import ALIKE, LAWS, SIZES
-from tests.metrics.test_contract import options
+from tests.metrics.test_contract import _world, options  # noqa: F401 (a fixture)
 
 from sorites import metrics
 from sorites.core import METRICS

@@ -261,6 +261,7 @@ def test_a_model_that_fails_on_the_trial_images_still_has_a_version() -> None:
     assert as_model("m", fails).version
 
 
+@pytest.mark.slow
 def test_of_a_script_only_what_it_defines_counts(tmp_path: Path) -> None:
     script, files = tmp_path / "script.py", Path(__file__).parents[2] / "src"
     text = """

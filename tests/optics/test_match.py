@@ -22,6 +22,7 @@ def test_a_kernel_made_with_a_coefficient_is_matched_by_it(own, criterion):
     assert charts(found.taps, reference)["ssim_coins"] > 0.99
 
 
+@pytest.mark.slow
 def test_a_match_by_mtf50_is_within_a_thousandth_for_another_mode(own):
     reference = own.kernel({4: 1.0})[0]
     told = residuals(match(own, 7, reference).taps, reference)
@@ -88,6 +89,7 @@ def test_the_best_overall_fit_in_steps_of_a_tenth_of_a_wave_as_in_appendix_e_b(o
     assert match(own, 7, target, "overall").waves == wanted
 
 
+@pytest.mark.slow
 def test_a_kernel_of_coma_at_level_1_is_matched_by_its_published_coefficient(own):
     """The released coefficient of coma at level 1 is 0.9 waves."""
     found = match(own, 7, own.kernel({7: 0.9}), "overall")

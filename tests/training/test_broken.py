@@ -86,6 +86,7 @@ def test_another_recipe_in_an_old_folder_is_refused_by_its_first_key(photos: Pat
     assert (tmp_path / "r/model.safetensors").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
     made, written = recipe(photos), []
 

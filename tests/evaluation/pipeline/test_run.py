@@ -133,6 +133,7 @@ def test_a_job_has_all_shifts_of_its_samples_and_no_other_samples(plan: Plan) ->
     assert jobs[0].parts[0].samples == jobs[0].parts[1].samples
 
 
+@pytest.mark.slow
 def test_a_producer_that_dies_is_replaced(plan: Plan) -> None:
     inputs, _ = distinct_inputs(plan)
     jobs = jobs_of(plan)
@@ -153,6 +154,7 @@ def ends(image: ImageU8, framed: bool) -> ImageU8:
     return image
 
 
+@pytest.mark.slow
 def test_images_that_end_every_producer_are_an_error(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producing, "MAX_DEATHS", 0)
     jobs = jobs_of(plan)

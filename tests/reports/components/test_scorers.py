@@ -67,13 +67,13 @@ def test_long_tables_open_by_key_and_on_paper(browser: Any, crowded_run: RunView
         "[...document.querySelectorAll('.chart')].every(chart => chart.querySelector('.trace'))"
     )
     is_open = "[...document.querySelectorAll('details.fold')].map(fold => fold.open)"
-    assert page.evaluate(is_open) == [False] * 6
+    assert page.evaluate(is_open) == [False] * 7
     page.locator("#ood summary").first.press("Enter")
-    assert page.evaluate(is_open) == [True] + [False] * 5
+    assert page.evaluate(is_open) == [True] + [False] * 6
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate(is_open) == [True] * 6
+    assert page.evaluate(is_open) == [True] * 7
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate(is_open) == [True] + [False] * 5
+    assert page.evaluate(is_open) == [True] + [False] * 6
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     context.close()

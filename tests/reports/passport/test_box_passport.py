@@ -183,6 +183,7 @@ def test_the_model_is_loaded_once_and_again_gives_the_same_bytes(
     assert (home / "p/passport.json").read_bytes() == first
 
 
+@pytest.mark.slow
 def test_batteries_are_for_one_kind_of_model(home: Path) -> None:
     with pytest.raises(SoritesError, match="detector"):
         passport(SPEC, battery="full", out="q")

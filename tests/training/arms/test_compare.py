@@ -35,6 +35,7 @@ def recipe(photos: Path, tmp_path: Path, **keys: Any) -> Recipe:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*was trained on:sorites.core.errors.Notice")
 def test_arms_are_trained_once_and_judged_together(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
