@@ -274,17 +274,23 @@ class _Parts:
     """The influence of each sample on the accuracy of each model, in parts by the columns ``keys``."""
 
     keys: list[str]
-    frames: Mapping[tuple[object, ...], pl.DataFrame]
+    frames: Mapping[str, pl.DataFrame]
+    """The parts by the text of their keys, which may be lists."""
 
     @staticmethod
     def of(contributions: pl.DataFrame, keys: list[str]) -> _Parts:
         slim = contributions.drop("value")
-        return _Parts(keys, slim.partition_by(keys, as_dict=True) if keys else {(): slim})
+        parts = slim.partition_by(keys, maintain_order=True) if keys else [slim]
+        return _Parts(keys, {_key(part, keys): part for part in parts})
 
     def of_models(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the influences of one group, with the number of the row of their model."""
         models = rows.select("model").with_row_index("(model)")
-        return self.frames[rows.select(self.keys).row(0) if self.keys else ()].join(models, on="model")
+        return self.frames[_key(rows, self.keys)].join(models, on="model")
+
+
+def _key(rows: pl.DataFrame, keys: list[str]) -> str:
+    return repr(rows.select(keys).row(0) if keys else ())
 
 
 def _contributions(table: Table, keys: list[str], chosen: pl.Expr) -> pl.DataFrame:

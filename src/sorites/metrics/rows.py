@@ -97,7 +97,7 @@ def select_rows(
 
     Raises:
         UnknownName: If the table lacks a column of ``by``.
-        SoritesError: If a column of ``by`` is in ``refuse`` or contains lists.
+        SoritesError: If a column of ``by`` is in ``refuse``.
     """
     lazy = table.lazy()
     schema = lazy.collect_schema()
@@ -106,8 +106,6 @@ def select_rows(
     for key in keys:
         if key not in columns:
             raise UnknownName("column", key, columns, f"The columns are {', '.join(columns)}.")
-        if schema[key].is_nested():
-            raise SoritesError(f"rows cannot be grouped by {key!r}, which contains lists. Remove it from by.")
         if key in refuse:
             raise SoritesError(
                 f"this metric cannot be grouped by {key!r} because it is computed over all of its values."
