@@ -64,7 +64,7 @@ class GuardCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether no test found a change."""
+        """Return whether no test found a change."""
         return not any(test.changed for test in self.tests)
 
 

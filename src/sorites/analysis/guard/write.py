@@ -105,7 +105,7 @@ def guard(
 
 @dataclass(frozen=True)
 class Parts:
-    """What a guard is made from: the run, the model, and the fitted scorer."""
+    """The parts of a guard: the run, the model, and the fitted scorer."""
 
     folder: Path
     record: RunRecord

@@ -69,7 +69,7 @@ class Battery(Strict):
     refine: float | None = Field(default=None, gt=0, lt=1)
     scorers: tuple[str, ...] = ("msp",)
     detectors: bool = False
-    """Whether the battery is one for detectors."""
+    """Return whether the battery is for detectors."""
     parts: tuple[Part, ...] = Field(min_length=1)
 
     def digest(self) -> str:

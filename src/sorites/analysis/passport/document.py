@@ -107,7 +107,7 @@ class Separation(Number):
 
 
 class Alarm(Strict):
-    """What a threshold that accepts 95 % of clean images does under one shift at one severity.
+    """Effect of a threshold that accepts 95 % of clean images, under one shift at one severity.
 
     ``n`` counts the samples that did not choose the threshold; of ``caught``, those that are misclassified.
     """
@@ -246,7 +246,7 @@ class BoxSeparation(Number):
 
 
 class BoxKnowledge(Strict):
-    """Whether the detector knows when a box is wrong."""
+    """How well the score of a box tells wrong boxes from right ones."""
 
     scorer: str
     conf: float

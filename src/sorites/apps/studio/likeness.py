@@ -50,7 +50,7 @@ class Likeness:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the photograph, or None."""
+        """Description of the mismatch, or None."""
         if self.moved is not None:
             return f"the image is displaced by {self.moved[0]:+.0f} % and {self.moved[1]:+.0f} % of its size"
         if self.correlation is not None and self.correlation < MIN_CORRELATION:

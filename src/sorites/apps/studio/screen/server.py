@@ -65,7 +65,7 @@ class Shown:
 
     @property
     def window(self) -> tuple[object, ...]:
-        """What a calibration is valid for: the page, its size and its position on the display."""
+        """The page, its size and its position on the display, for which a calibration is valid."""
         return self.page, self.screen, self.origin
 
 
