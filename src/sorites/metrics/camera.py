@@ -277,9 +277,9 @@ def solution_overlap(table: Table, by: Sequence[str] = ("model", SPLIT)) -> pl.D
             model=pl.lit("", pl.String), other=pl.lit("", pl.String)
         )
     ]
-    return answer_frame(
-        pl.concat(frames), [*keys, "model", "other"], "value", "n", "low", "high", "pairs", then=("outcome",)
-    )
+    asked = [key for key in columns if key != WHOLE]
+    order = [*asked, *(() if "model" in asked else ("model",)), "other"]
+    return answer_frame(pl.concat(frames), order, "value", "n", "low", "high", "pairs", then=("outcome",))
 
 
 def _overlap(model: pl.DataFrame, other: pl.DataFrame, pair_key: list[str], keys: list[str]) -> pl.DataFrame:
