@@ -93,6 +93,12 @@ def crops(folder: Path) -> str:
     return f"crops:{timm(folder)},{boxes(folder)}"
 
 
+def groups(folder: Path) -> str:
+    """Two groups of the classes of the ONNX model above."""
+    (folder / "groups.json").write_text(json.dumps({"round": FRUIT[:2], "long": FRUIT[2:]}))
+    return f"groups:{folder / 'groups.json'},{onnx(folder)}"
+
+
 def python(folder: Path) -> str:
     """A function in a module; the fixture puts the folder on the path of modules."""
     (folder / "contract_model.py").write_text(FUNCTION)
@@ -103,6 +109,7 @@ MODELS: Mapping[str, Maker] = {
     "boxes": boxes,
     "crops": crops,
     "diffusion": diffusion,
+    "groups": groups,
     "onnx": onnx,
     "open_clip": open_clip,
     "python": python,

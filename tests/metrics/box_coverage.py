@@ -151,6 +151,11 @@ ALIKE = {
     "box_failure_severity": "failure_severity",
     "box_auroc": "auroc",
     "box_fpr95": "fpr95_ood_pos",
+    "box_failure_contour": "half_accuracy_severity",
+    "box_interaction": "interaction",
+    "grid_kept": "box_recall",
+    "grid_map": "map",
+    "grid_recall": "box_recall",
     "unknown_recall": "box_recall",
     "unknown_flagged": "box_recall",
 }
