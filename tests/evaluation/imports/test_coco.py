@@ -354,7 +354,8 @@ def test_ood_scores_and_known_classes_are_kept(boxed_run: Run, tmp_path: Path) -
     clean = next(entry for entry in listed if entry["shift"] == "clean")
     by_pycocotools(out / clean["annotations"], out / clean["file"])
     result = json.loads((out / clean["file"]).read_text())[0]
-    assert result["ood_scores"]["msp"] == pytest.approx(-result["score"])
+    odds = result["score"] / (1 - result["score"])
+    assert result["ood_scores"]["msp"] == pytest.approx(-np.log(odds), abs=1e-5)
     again = import_predictions([out], "coco", tmp_path / "again").folder
     names = [
         "sample_id", "shift", "severity", "model", "output", "scorer", "score", "known", "boxes",

@@ -52,13 +52,13 @@ def spots(number: int) -> Any:
     return image
 
 
-def written(folder: Path) -> str:
+def written(folder: Path, first: int = 0) -> str:
     """Write four images with their boxes as a COCO dataset."""
     folder.mkdir()
     x0, y0, x1, y1 = SPOT
     bbox = [x0, y0, x1 - x0, y1 - y0]
     for i in range(4):
-        Image.fromarray(spots(i)).save(folder / f"{i}.png")
+        Image.fromarray(spots(first + i)).save(folder / f"{i}.png")
     content = {
         "images": [{"id": i + 1, "file_name": f"{i}.png", "width": 64, "height": 64} for i in range(4)],
         "annotations": [{"id": i + 1, "image_id": i + 1, "category_id": 2, "bbox": bbox} for i in range(4)],
@@ -71,10 +71,10 @@ def written(folder: Path) -> str:
 def test_an_onnx_detector_with_features_is_explained_from_its_folder(tmp_path: Path) -> None:
     """Its evidence is inside of the box, and so is the map."""
     spec = f"boxes:{spot_graph(tmp_path / 'm.onnx')}?features=feat"
-    source = written(tmp_path / "images")
+    source, training = written(tmp_path / "images"), written(tmp_path / "training", 4)
     layout = {"name": "spot", "shifts": [{"name": "exposure_stops_down", "severities": [5]}]}
     suite = parse({**layout, "models": [f"spot={spec}"], "scorers": ["knn(k=1)"]}, "test")
-    sorites.run(suite, source=source, fit=source, labels=["a", "b"], out=tmp_path / "run")
+    sorites.run(suite, source=source, fit=training, labels=["a", "b"], out=tmp_path / "run")
     run = tmp_path / "run"
     scored = sorites.read(run).collect().filter(pl.col("output") == "ood")
     assert scored["score"].null_count() < scored.height, "features of boxes are scored"
