@@ -380,7 +380,11 @@ def _sheet(results: Results, truth: Truth, source: str, first_class: int | None)
     }
     for scorer in _scorers(results, boxes):
         scored = _scored(scorer, results, boxes)
-        added = {"output": ["ood"] * len(names), "scorer": [scorer] * len(names), **scored}
+        added: dict[str, list[Any]] = {
+            "output": ["ood"] * len(names),
+            "scorer": [scorer] * len(names),
+            **scored,
+        }
         for name, values in columns.items():
             values += added.get(name, values[: len(names)])
     constants: dict[str, Any] = {
@@ -407,9 +411,7 @@ def _scorers(results: Results, boxes: Mapping[str, list[Cell] | None]) -> list[s
     return sorted(of_boxes | set(results.scores))
 
 
-def _scored(
-    scorer: str, results: Results, boxes: Mapping[str, list[Cell] | None]
-) -> dict[str, list[float | str | list[Cell] | None]]:
+def _scored(scorer: str, results: Results, boxes: Mapping[str, list[Cell] | None]) -> dict[str, list[Any]]:
     """Return boxes, score and error of each image for one scorer.
 
     Without scores of images, an image has the greatest score of its boxes, as in a run.

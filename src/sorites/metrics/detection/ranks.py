@@ -45,7 +45,7 @@ def map_rank(
     A detector is clearly better when the interval of the paired difference of mAP is above 0. Both numbers
     are computed on the images that both were judged on and on the same random halves of the samples; the
     interval is that of ``map_drop``, corrected by Bonferroni over the pairs of detectors of a group, so that
-    equal detectors share a rank in at least 95 % of cases. ``map`` is the mAP of a detector on all of its
+    equal detectors share a rank in about 95 % of cases. ``map`` is the mAP of a detector on all of its
     images and ``sigma`` the standard error of it. Models are compared within the other columns of ``by``;
     ``model`` is added where it is left out. By shift and severity, every shift starts with the clean images
     at severity 0.
