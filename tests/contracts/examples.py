@@ -174,6 +174,14 @@ def parquet(folder: Path) -> str:
     return f"parquet:{folder}/*.parquet"
 
 
+def csv(folder: Path) -> str:
+    """Two images that a list names."""
+    for i in range(2):
+        layouts.save(folder / f"{i}.png", layouts.scene(i, 20, 30))
+    (folder / "list.csv").write_text("path,label\n0.png,3\n1.png,7\n")
+    return f"csv:{folder / 'list.csv'}"
+
+
 def context(folder: Path) -> str:
     """Composites of one cut-out in drawn places, made by the function behind ``sorites context``."""
     from tests.datasets.test_context import disc
@@ -223,6 +231,7 @@ SOURCES: Mapping[str, Maker] = {
     "cns_bench": laid(layouts.cns_bench, "cns_bench:{}"),
     "coco": lambda folder: f"coco:{annotated(folder)}/a.json",
     "context": context,
+    "csv": csv,
     "focus": laid(layouts.focus, "focus:{}"),
     "folder": laid(functools.partial(layouts.photos, count=8), "folder:{}"),
     "imagenet_es": laid(layouts.imagenet_es, "imagenet_es:{}/es-test"),
