@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tools.net import images as layouts
 
 from sorites import core
@@ -218,6 +220,17 @@ def slider(folder: Path) -> str:
     return "slider:toy?seeds=1&severities=0.5,1&steps=2"
 
 
+def python_source(folder: Path) -> str:
+    """A list of samples in a module that is on the path already."""
+    return "python:tests.contracts.examples:SAMPLES"
+
+
+def _grey(value: int) -> NDArray[np.uint8]:
+    return np.full((20, 30, 3), value, np.uint8)
+
+
+SAMPLES = [core.Sample(f"grey {value}", core.Generated(_grey, (value,)), label=value) for value in (10, 200)]
+
 SOURCES: Mapping[str, Maker] = {
     "cifar": cifar,
     "cns_bench": laid(layouts.cns_bench, "cns_bench:{}"),
@@ -229,6 +242,7 @@ SOURCES: Mapping[str, Maker] = {
     "is_ood": laid(layouts.is_ood, "is_ood:{}"),
     "nuimages": nuimages,
     "parquet": parquet,
+    "python": python_source,
     "slider": slider,
     "webdataset": laid(layouts.shards, "webdataset:{}"),
     "yolo": lambda folder: f"yolo:{annotated(folder)}",

@@ -2,7 +2,9 @@
 
 Coverage is the share of images answered; risk is the share of those answers that are wrong. Tied scores
 use the mean risk over all orders of the ties. A model without scores is ranked by its confidence, which
-is the scorer msp; the column ``scorer`` is then ``conf``. Intervals are over samples.
+is the scorer msp; the column ``scorer`` is then ``conf``. Where samples accept several classes, msp is
+ranked by the confidence too, which sums the probabilities of classes that mean the same answer: a verdict on
+a category is not ranked by the probability of one of its classes. Intervals are over samples.
 """
 
 from __future__ import annotations
@@ -105,11 +107,15 @@ def risk_coverage(table: Table, by: Sequence[str] = BY_SCORER, points: int = 50)
 
 # The scorer of rows that are ranked by confidence.
 CONFIDENCE = "conf"
+# The scorer whose probability is that of the answer.
+MSP = "msp"
 
 
 def with_confidence(table: Table) -> pl.LazyFrame:
     """Return the table with ``ood`` rows for models without scores: the score is 1 - ``conf`` and the scorer
     is called ``conf``.
+
+    If samples accept several classes, the score of msp is replaced by 1 - ``conf`` as well.
     """
     lazy = table.lazy()
     schema = lazy.collect_schema()
@@ -122,7 +128,19 @@ def with_confidence(table: Table) -> pl.LazyFrame:
         scorer=pl.lit(CONFIDENCE, schema["scorer"]),
         score=(1 - pl.col("conf").cast(pl.Float64)).cast(schema["score"]),
     )
-    return pl.concat([lazy, ranked.select(schema.names())])
+    return pl.concat([_msp_of_answers(lazy), ranked.select(schema.names())])
+
+
+def _msp_of_answers(lazy: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the table with the score of msp replaced by 1 - ``conf`` if samples accept several classes."""
+    msp = (pl.col("output") == "ood") & (pl.col("scorer") == MSP) & pl.col("conf").is_not_null()
+    several = lazy.filter(msp).select((pl.col("accept").list.len() > 1).any())
+    if not several.collect(engine="streaming").item():
+        return lazy
+    replaced = (1 - pl.col("conf").cast(pl.Float64)).cast(lazy.collect_schema()["score"])
+    return lazy.with_columns(
+        score=pl.when(msp & pl.col("score").is_not_null()).then(replaced).otherwise("score")
+    )
 
 
 def _answers(table: Table, by: Sequence[str]) -> tuple[list[str], Iterator[RankedAnswers]]:

@@ -108,6 +108,7 @@ def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunVie
         aside=rejected_images(folder),
         trained_on=overlap_of(folder),
         fits=read_fits(folder),
+        folder=folder,
     )
 
 

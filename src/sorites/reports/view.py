@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -49,6 +50,8 @@ class RunView:
     """By model that was trained on samples of the run: how many of how many."""
     fits: Mapping[str, ModelFit] = field(default_factory=dict)
     """The training images on which the scorers of each model were fitted."""
+    folder: Path | None = None
+    """The run folder; None for a bare table."""
 
     @property
     def suite(self) -> Suite | None:
