@@ -85,7 +85,7 @@ def test_a_run_with_common_and_uncommon_attributes_shows_partitions_and_gaps(tmp
         )
         for i in range(8)
     ]
-    model = Model("m", lambda images: Outputs(np.array([[1.0, 0.0]] * len(images), np.float32)))
+    model = Model("m", lambda images: Outputs(np.array([[3.0, 0.0]] * len(images), np.float32)))
     suite = parse({"name": "s", "labels": ["a", "b"]}, "test")
     sorites.run(suite, source=Source("mine", samples), models=[model], out=tmp_path / "run")
     (_, partitions), (_, gaps) = attribute_headlines(tmp_path / "run")

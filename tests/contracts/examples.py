@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tools.net import images as layouts
 
 from sorites import core
@@ -28,7 +26,6 @@ FRUIT = ("apple", "pear", "plum", "fig")
 """The classes of models that bring their own."""
 
 FUNCTION = """
-import numpy as np
 def logits(images):
     return np.stack([np.resize(p.mean(axis=(0, 1)), 1000) * np.cos(np.arange(1000)) for p in images]).astype(np.float32)
 """
@@ -225,11 +222,8 @@ def python_source(folder: Path) -> str:
     return "python:tests.contracts.examples:SAMPLES"
 
 
-def _grey(value: int) -> NDArray[np.uint8]:
-    return np.full((20, 30, 3), value, np.uint8)
-
-
-SAMPLES = [core.Sample(f"grey {value}", core.Generated(_grey, (value,)), label=value) for value in (10, 200)]
+DOCS = Path(__file__).parents[2] / "docs"
+SAMPLES = [core.Sample(name, core.FileRef(DOCS / name), label=7) for name in ("report.png", "weather.jpg")]
 
 SOURCES: Mapping[str, Maker] = {
     "cifar": cifar,

@@ -58,7 +58,7 @@ PAIRS = (frozenset({0, 1}), frozenset({2, 3}), frozenset({4, 5}))
 
 def by_name(logits: dict[int, list[float]]) -> Model:
     def forward(images: list[np.ndarray]) -> Outputs:
-        return Outputs(np.array([logits[int(image[0, 0, 0])] for image in images], np.float32))
+        return Outputs(np.array([logits[int(image[0, 0, 0]) % 60] for image in images], np.float32))
 
     return Model("m", forward)
 

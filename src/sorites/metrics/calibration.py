@@ -35,6 +35,11 @@ def calibration_error(
     none has a known coverage.
     """
     counts, keys = _counts(table, by, bins)
+    return _error(counts, keys)
+
+
+def _error(counts: pl.LazyFrame, keys: list[str]) -> pl.DataFrame:
+    """Return the mean gap between confidence and accuracy of bins, and that of a calibrated model."""
     rows, gap, gaps = pl.col("rows"), pl.col("gap"), pl.col("hits") - pl.col("trust")
     of_bins = counts.group_by(*keys, "bin").agg(
         pl.col("rows", "hits", "trust").sum(),
@@ -60,6 +65,19 @@ def calibration_error(
 
 
 @add_metric
+def adaptive_calibration_error(
+    table: Table, by: Sequence[str] = ("model", "shift", "severity"), bins: int = 15
+) -> pl.DataFrame:
+    """Calibration error with bins of equally many rows instead of equal width (Nixon et al. 2019); columns as
+    in ``calibration_error``.
+
+    Rows with equal confidence share their accuracy, so that their order does not matter.
+    """
+    counts, keys = _counts(table, by, bins, adaptive=True)
+    return _error(counts, keys)
+
+
+@add_metric
 def reliability(table: Table, by: Sequence[str] = ("model",), bins: int = 15) -> pl.DataFrame:
     """Accuracy in each ``bin`` of confidence (counted from 0), with the mean ``conf`` of the bin; the
     interval is over samples.
@@ -73,9 +91,11 @@ def reliability(table: Table, by: Sequence[str] = ("model",), bins: int = 15) ->
     )  # fmt: skip
 
 
-def _counts(table: Table, by: Sequence[str], bins: int) -> tuple[pl.LazyFrame, list[str]]:
+def _counts(
+    table: Table, by: Sequence[str], bins: int, adaptive: bool = False
+) -> tuple[pl.LazyFrame, list[str]]:
     """Return the rows, correct rows and summed confidence of each group, bin and sample, and the group
-    columns.
+    columns; with ``adaptive``, bins have equally many rows.
     """
     if bins < 1:
         raise InvalidOption("bins", f"{parameter('bins')} must be at least 1, got {bins}")
@@ -83,8 +103,14 @@ def _counts(table: Table, by: Sequence[str], bins: int) -> tuple[pl.LazyFrame, l
     conf = pl.col("conf").cast(pl.Float64)
     with_confidence = judged_rows(rows).filter(conf.is_between(0, 1 + ROUNDING))
     clipped = with_confidence.with_columns(conf=conf.clip(0, 1))
-    numbered = clipped.with_columns(bin=(conf * bins).floor().clip(0, bins - 1).cast(pl.Int32))
+    if adaptive:
+        place = (conf.rank("ordinal").over(keys) - 1) * bins // pl.len().over(keys)
+        shared = pl.col("correct").cast(pl.Float64).mean().over(*keys, "conf")
+        numbered = clipped.with_columns(bin=place.cast(pl.Int32), correct=shared)
+    else:
+        numbered = clipped.with_columns(bin=(conf * bins).floor().clip(0, bins - 1).cast(pl.Int32))
+    hits = pl.col("correct").sum()
     counts = numbered.group_by(*keys, "bin", SAMPLE_HASH.alias(SAMPLE)).agg(
-        rows=pl.len().cast(pl.Int64), hits=pl.col("correct").sum().cast(pl.Int64), trust=conf.sum()
+        rows=pl.len().cast(pl.Int64), hits=hits if adaptive else hits.cast(pl.Int64), trust=conf.sum()
     )
     return counts, keys

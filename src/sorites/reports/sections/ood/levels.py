@@ -172,9 +172,7 @@ def _map(cells: pl.DataFrame, name: str | None) -> Html:
     rows = [(level, [_degrees_cell(by_levels.get((column, level))) for column in across]) for level in down]
     in_distribution = count(cells["id"].max() or 0)  # type: ignore[arg-type]
     of_set = f" of {name}" if name else ""
-    caption = (
-        f"AUROC in % by semantic and covariate level{of_set}, with the number of images; {in_distribution} ID"
-    )
+    caption = f"AUROC in % by semantic and covariate level{of_set}, with n; {in_distribution} ID images"
     return heat("covariate ↓ semantic →", across, rows, caption)
 
 
