@@ -48,8 +48,8 @@ def test_nll_and_brier_are_scikit_learns_and_the_sum_over_classes() -> None:
     # Two accepted classes are one: the same as after their probabilities are added.
     merged = np.stack([p[:, 0] + p[:, 1], p[:, 2], p[:, 3]], axis=1)
     right = [np.array([0, 1]) if label < 2 else np.array([label]) for label in labels]
-    places = single(np.maximum(labels - 1, 0))
-    np.testing.assert_allclose(brier_of(p, right), brier_of(merged, places), atol=1e-12)
+    places, both = single(np.maximum(labels - 1, 0)), labels < 2
+    np.testing.assert_allclose(brier_of(p, right)[both], brier_of(merged, places)[both], atol=1e-12)
     np.testing.assert_allclose(nll_of(p, right), nll_of(merged, places), atol=1e-12)
 
 
