@@ -180,7 +180,8 @@ def parse_call(spec: str, kind: str) -> tuple[str, dict[str, Any]]:
     if not bracket:
         return spec, {}
     try:
-        call = ast.parse(spec, mode="eval").body
+        # The name of user code, python:module:name, is no Python name.
+        call = ast.parse(f"f{spec.removeprefix(name)}" if ":" in name else spec, mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError
         return name, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}

@@ -495,7 +495,10 @@ class DistanceMeasures(Options):
         None, 'A decomposition, made by "sorites decompose train".', metavar="FILE"
     )
     labels: str | None = declare(
-        None, "Use only images of these classes, one per line; default: all images.", metavar="FILE|imagenet"
+        None,
+        "Use only in-distribution images of these classes, one per line; the source keeps its own classes;"
+        " default: all images.",
+        metavar="FILE|imagenet",
     )
     limit: int | None = declare(
         None, "Use the first N in-distribution images of a fixed random order.", metavar="N", kind=int, low=1
