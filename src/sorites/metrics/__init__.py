@@ -7,7 +7,7 @@ the table; it loads no images and knows nothing about runs. To write a metric, u
 ``interval_note`` reports where the coverage of an answer's intervals is known to differ from 95 %.
 """
 
-from sorites.metrics.abstention import aurc, risk_coverage
+from sorites.metrics.abstention import augrc, aurc, risk_coverage, scod
 from sorites.metrics.accuracy import (
     accuracy,
     accuracy_drop,
@@ -23,7 +23,7 @@ from sorites.metrics.accuracy import (
     with_lenses,
 )
 from sorites.metrics.attributes import attribute_accuracy, attribute_gap, ood_share, partition_accuracy
-from sorites.metrics.calibration import calibration_error, reliability
+from sorites.metrics.calibration import adaptive_calibration_error, calibration_error, reliability
 from sorites.metrics.camera import (
     camera_control,
     disagreement,
@@ -36,6 +36,7 @@ from sorites.metrics.camera import (
 )
 from sorites.metrics.comparison import paired_difference, rank, rank_agreement
 from sorites.metrics.confusion import confusion
+from sorites.metrics.control.tables import control_policies, control_transfer
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
 from sorites.metrics.detection.at_confidence import (
     box_confusion,
@@ -108,9 +109,11 @@ __all__ = [
     "SETTING_KEY",
     "accuracy",
     "accuracy_drop",
+    "adaptive_calibration_error",
     "answer_frame",
     "attribute_accuracy",
     "attribute_gap",
+    "augrc",
     "aupr_in",
     "aupr_in_trapz",
     "aupr_out",
@@ -132,6 +135,8 @@ __all__ = [
     "calibration_error",
     "camera_control",
     "confusion",
+    "control_policies",
+    "control_transfer",
     "correlation",
     "corruption_error",
     "dial_accuracy",
@@ -185,6 +190,7 @@ __all__ = [
     "relative_corruption_error",
     "reliability",
     "risk_coverage",
+    "scod",
     "score_accuracy",
     "score_histogram",
     "select_rows",
