@@ -17,6 +17,7 @@ from sorites.core.errors import SoritesError
 from sorites.sources.captures import SHOTS, Calibrated
 
 
+@pytest.mark.slow
 def test_one_sheet_per_image_with_holes_for_what_is_missing(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:
