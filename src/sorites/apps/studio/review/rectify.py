@@ -166,7 +166,8 @@ def _content(path: Path) -> bytes | None:
 
 def _replace(folder: CaptureFolder, shot: ShotTaken, data: bytes, log: Log) -> None:
     """Write a photograph; its new digest is logged before and after."""
-    paths = {"file": shot.file, "hash": shot.hash, "original": shot.original}
-    log.write(ShotReplaced(**paths, original_hash=shot.original_hash))
+    log.write(
+        ShotReplaced(file=shot.file, hash=shot.hash, original=shot.original, original_hash=shot.original_hash)
+    )
     write_bytes(data, folder.root / shot.file)
     log.write(shot)
