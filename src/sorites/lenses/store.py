@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.errors import Notice, SoritesError, UnknownName, tell
 from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.io.files import write_bytes
@@ -255,6 +255,27 @@ class Entry:
     def around(self) -> NDArray[np.float32]:
         """Return the kernels of the axis and of all azimuths of each field; see ``optics.tracing.around``."""
         return around(self.arrays["kernels"], self.arrays.get("between"))
+
+
+def warn_of_rotation(entries: Iterable[Entry]) -> None:
+    """Warn of lenses without kernels between the stated azimuths, whose pixels are rotated instead.
+
+    Files of earlier versions and of other programs have none. Call it where kernels of all azimuths are
+    used.
+    """
+    rotated = sorted(entry.name for entry in entries if "between" not in entry.arrays)
+    if rotated:
+        listed = ", ".join(rotated[:3]) + (" ..." if len(rotated) > 3 else "")
+        tell(
+            Notice(
+                f"{listed}: no kernels between 0, 45 and 90 degrees of azimuth, so the pixels of the nearest"
+                f" ones are rotated, which differs from a trace by an L1 of 0.10 to 0.23 on average. Trace"
+                f" again with {command('lens import', 'FILE.zmx')}",
+                code="rotated_kernels",
+                lenses=tuple(rotated),
+            ),
+            3,
+        )
 
 
 def builtin() -> Path:

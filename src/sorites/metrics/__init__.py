@@ -59,8 +59,9 @@ from sorites.metrics.detection.mean_ap import (
     map_numbers,
     map_rank,
     mean_map,
+    mean_map_numbers,
 )
-from sorites.metrics.detection.tide import tide
+from sorites.metrics.detection.tide import mean_tide, tide
 from sorites.metrics.failure import (
     failure_histogram,
     failure_severity,
@@ -157,7 +158,9 @@ __all__ = [
     "mean_accuracy",
     "mean_degree",
     "mean_map",
+    "mean_map_numbers",
     "mean_score",
+    "mean_tide",
     "near_far",
     "normal_interval",
     "objects",
