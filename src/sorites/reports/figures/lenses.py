@@ -225,7 +225,8 @@ def panels(entry: Entry, width: int) -> Pillow.Image:
     pen = Pen(width, HEIGHT)
     _fields(pen, (16, 12))
     _curves(pen, entry.arrays["mtf"], 500 / entry.about.pitch_um, (56, 68, width * 0.48, HEIGHT - 44))
-    _wavefront(pen, entry.arrays["zernike12"], (width * 0.56, 68, width - 16, HEIGHT - 44))
+    if "zernike12" in entry.arrays:
+        _wavefront(pen, entry.arrays["zernike12"], (width * 0.56, 68, width - 16, HEIGHT - 44))
     return pen.finished()
 
 
@@ -330,14 +331,19 @@ def sheet(entry: Entry) -> Pillow.Image:
 
 def summary_line(about: LensRecord) -> str:
     """Return the data of a lens as one line."""
+    quality = f"quality {about.quality:.3f} cycles/px"
+    if about.efl_mm is None or about.f_number is None or about.fov_deg is None or about.pixels is None:
+        return f"measured ({about.measured})   pixel {about.pitch_um:.2f} um   {quality}"
     size = f"EFL {about.efl_mm:.2f} mm   F/{about.f_number:.2f}   field {about.fov_deg:.0f} deg"
     pixels = f"pixel {about.pitch_um:.2f} um   {about.pixels:,} pixels across"
-    return f"{size}   {pixels}   quality {about.quality:.3f} cycles/px"
+    return f"{size}   {pixels}   {quality}"
 
 
 def _layout(draw: ImageDraw.ImageDraw, entry: Entry, box: tuple[int, int, int, int]) -> None:
     """Draw surfaces and rays in the yz plane, with one scale for both axes."""
     stored = entry.about.layout
+    if stored is None:
+        return
     rays = [[np.array(path) for path in bundle] for bundle in stored.rays]
     paths = [path for bundle in rays for path in bundle]
     every = np.concatenate(paths)
