@@ -6,8 +6,9 @@ layout, wavefront) is missing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from sorites.optics.develop import linear_from_srgb
 from sorites.optics.edge import edge_mtf, round_kernel
 from sorites.optics.tracing.around import rotated
 from sorites.optics.tracing.blur import AZIMUTHS, FIELDS, POSITIONS, centre_kernel, mtf50, radial_mtf
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Array = NDArray[np.float64]
 Kind = Literal["psf", "edge"]
@@ -60,6 +64,22 @@ def import_measured(path: Path, kind: Kind, pitch_um: float | None, folder: Path
     folder.mkdir(parents=True, exist_ok=True)
     save(entry, folder)
     return entry
+
+
+def import_all(paths: Sequence[Path], kind: str, pitch_um: float | None, folder: Path) -> pl.DataFrame:
+    """Write a lens per measurement into a folder; see ``import_measured``.
+
+    Returns:
+        One row per lens: name, pixel pitch, quality.
+    """
+    import polars as pl
+
+    if kind not in get_args(Kind):
+        raise InvalidOption("kind", f"expected prescription, psf or edge, got {kind!r}")
+    made = [import_measured(path, cast(Kind, kind), pitch_um, folder) for path in paths]
+    return pl.DataFrame(
+        [{"lens": entry.name, "pitch_um": entry.about.pitch_um, "quality": entry.quality} for entry in made]
+    )
 
 
 def read_stack(path: Path) -> Array:

@@ -20,7 +20,7 @@ from sorites.core import SHIFTS, ImageF32, Shift
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.core.rng import digest
 from sorites.io.paths import is_file
-from sorites.optics.convolve import Kernel, Padding
+from sorites.optics.convolve import Kernel, Library, Padding, check_library
 from sorites.optics.convolve import sweep as convolve
 from sorites.optics.develop import linear_from_srgb, to_display
 from sorites.optics.psf import LINES_UM, RESIDUAL, Imager
@@ -250,9 +250,11 @@ def draw_mode(pair: tuple[int, int], rng: np.random.Generator) -> int:
     return pair[int(rng.integers(2))]
 
 
-def aberration(name: str, kernels: Kernels, padding: Padding, linear: bool = False) -> Shift:
+def aberration(
+    name: str, kernels: Kernels, padding: Padding, linear: bool = False, fft: Library = "scipy"
+) -> Shift:
     """Return the shift ``name`` with these kernels, whose version becomes that of the shift; ``linear`` blurs
-    linear light instead of display values.
+    linear light instead of display values, and ``fft`` names the library of the transforms.
     """
     pair = PAIRS[name]
 
@@ -264,7 +266,8 @@ def aberration(name: str, kernels: Kernels, padding: Padding, linear: bool = Fal
         check(name, severities, LEVELS[-1], "levels")
         mode = draw_mode(pair, rng)
         light = linear_from_srgb(image) if linear else image
-        for blurred in convolve(light, [kernel(mode, float(severity)) for severity in severities], padding):
+        chosen = [kernel(mode, float(severity)) for severity in severities]
+        for blurred in convolve(light, chosen, padding, library=fft):
             yield displayed(blurred, linear), {"zernike": mode}
 
     def apply(image: ImageF32, severity: float, rng: np.random.Generator) -> Aberrated:
@@ -275,7 +278,7 @@ def aberration(name: str, kernels: Kernels, padding: Padding, linear: bool = Fal
         " (OpticsBench)."
     )
     settings = tuple(map(float, LEVELS))
-    version = f"{kernels.version} linear" if linear else kernels.version
+    version = version_with(kernels.version, linear, fft)
     shift = Shift(name, apply, "optics", "levels", settings, version=version, about=about, stage="optics")
     shift.configure = functools.partial(configure, name)
     shift.sweeper(sweep)
@@ -291,6 +294,7 @@ def configure(
     centre: bool = True,
     scaled: float = 1.0,
     linear: bool = False,
+    fft: Library = "scipy",
 ) -> Shift:
     """Return the shift with other options.
 
@@ -303,15 +307,23 @@ def configure(
             the first release.
         scaled: The factor by which kernels are scaled down, for images smaller than the published 224 px.
         linear: Whether linear light is blurred, as in a camera, instead of display values, as published.
+        fft: The library of the transforms: ``scipy``, or ``torch``, which is faster with MKL and differs in
+            the last bits.
     """
     check_linear(name, linear)
+    check_library(name, fft)
     if padding not in get_args(Padding) or colours not in get_args(Colours):
         raise SoritesError(
             f"{name}: expected padding zeros or reflect and colours rgb or rg, got {padding!r} and"
             f" {colours!r}"
         )
     chosen = choose(name, kernels=kernels, colours=colours, centre=centre, scaled=scaled)
-    return aberration(name, chosen, padding, linear)
+    return aberration(name, chosen, padding, linear, fft)
+
+
+def version_with(version: str, linear: bool, fft: Library) -> str:
+    """Return the version of a shift with these options."""
+    return " ".join([version, *(["linear"] if linear else []), *([fft] if fft != "scipy" else [])])
 
 
 def check_linear(name: str, linear: object) -> None:
@@ -324,7 +336,8 @@ def displayed(blurred: ImageF32, linear: bool) -> ImageF32:
     """Return a blurred image as display values from 0 to 1."""
     if linear:
         return to_display(blurred)
-    return np.clip(blurred, 0, 1, out=np.empty(blurred.shape, np.float32))
+    # The layout is kept: to interleave the colours of planes takes as long as a third of the transforms.
+    return np.clip(blurred, 0, 1, out=np.empty_like(blurred))
 
 
 for _name in PAIRS:

@@ -20,12 +20,12 @@ from sorites.core import SHIFTS, ImageF32, Shift
 from sorites.core.errors import SoritesError
 from sorites.lenses import store
 from sorites.lenses import tolerances as store_of
-from sorites.optics.convolve import Kernel, Padding
+from sorites.optics.convolve import Kernel, Library, Padding, check_library
 from sorites.optics.convolve import sweep as convolve
 from sorites.optics.develop import linear_from_srgb
 from sorites.optics.tracing.blur import AZIMUTHS, FIELDS
 from sorites.optics.tracing.field import Spectrum, TiledImage, Tiling, transfer
-from sorites.shifts.aberration import check_linear, displayed, point
+from sorites.shifts.aberration import check_linear, displayed, point, version_with
 from sorites.shifts.digital import jpeg
 
 ABOUT = (
@@ -74,17 +74,20 @@ class LensSet:
 
 
 def lens_shift(
-    lenses: LensSet, padding: Padding, version: str, quality: int | None = None, linear: bool = False
+    lenses: LensSet,
+    padding: Padding,
+    version: str,
+    quality: int | None = None,
+    linear: bool = False,
+    fft: Library = "scipy",
 ) -> Shift:
-    """Return the shift for a set of lenses; with ``quality``, images are compressed as JPEG; ``linear`` blurs
-    linear light instead of display values.
-    """
+    """Return the shift for a set of lenses; see ``options``."""
 
     def sweep(image: ImageF32, settings: Sequence[Any], rng: np.random.Generator) -> Iterator[Blurred]:
         azimuth = draw_azimuth(rng)
         light = linear_from_srgb(image) if linear else image
         for params in settings:
-            for blurred in convolve(light, [lenses.at(params, azimuth)], padding, flip=True):
+            for blurred in convolve(light, [lenses.at(params, azimuth)], padding, flip=True, library=fft):
                 output = displayed(blurred, linear)
                 output = output if quality is None else next(jpeg.sweep(output, [100.0 - quality], rng))
                 yield output, {"azimuth": azimuth, **sharpness(params)}
@@ -110,6 +113,7 @@ def options(
     padding: Padding = "reflect",
     quality: int | None = None,
     linear: bool = False,
+    fft: Library = "scipy",
 ) -> Shift:
     """Return the shift for the lenses of a folder.
 
@@ -118,8 +122,11 @@ def options(
         padding: The border: mirrored (``reflect``) or black (``zeros``).
         quality: Compress images as JPEG with this quality (90 in the published sets); None is lossless.
         linear: Whether linear light is blurred, as in a camera, instead of display values, as published.
+        fft: The library of the transforms: ``scipy``, or ``torch``, which is faster with MKL and differs in
+            the last bits.
     """
     check_linear("lens", linear)
+    check_library("lens", fft)
     if quality is not None and (
         isinstance(quality, bool) or not isinstance(quality, int) or not 1 <= quality <= 99
     ):
@@ -127,8 +134,8 @@ def options(
     if padding not in get_args(Padding):
         raise SoritesError(f"lens: expected padding zeros or reflect, got {padding!r}")
     folder = store.builtin() if lenses is None else Path(lenses)
-    version = f"{store.version(folder)} linear" if linear else store.version(folder)
-    return lens_shift(LensSet(folder), padding, version, quality, linear)
+    version = version_with(store.version(folder), linear, fft)
+    return lens_shift(LensSet(folder), padding, version, quality, linear, fft)
 
 
 SHIFTS.add("lens", lens_shift(LensSet(store.builtin()), "reflect", store.version(store.builtin())))
@@ -282,7 +289,7 @@ def tolerance_shift(
         f"Blur by a production error: {MOVES[name]}; at the first level the lens is practically as designed"
         f" ({about.lens})."
     )
-    version = f"{store_of.version(path)} linear" if linear else store_of.version(path)
+    version = version_with(store_of.version(path), linear, "scipy")
     shift = Shift(name, apply, "optics", about.unit, levels, version=version, about=line, stage="optics")
     shift.configure = functools.partial(configure, name)
     shift.sweeper(sweep)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ Form = Literal["tensor", "module"]
 
 
 def export_kernels(
-    kernels: NDArray[np.float32], out: Path, form: Form = "tensor", padding: Padding = "zeros"
+    kernels: NDArray[np.float32], out: Path, form: str = "tensor", padding: str = "zeros"
 ) -> Path:
     """Write kernels to a file that needs no Sorites.
 
@@ -31,6 +31,10 @@ def export_kernels(
             dimensions.
         padding: Values beyond the border that the module uses.
     """
+    if form not in get_args(Form) or padding not in get_args(Padding):
+        raise InvalidOption(
+            "form", f"expected tensor or module, and zeros or reflect; got {form!r} and {padding!r}"
+        )
     check_writable(out)
     if out.suffix.lower() == ".npy" and form == "tensor":
         buffer = io.BytesIO()
@@ -62,7 +66,7 @@ def _torch() -> Any:
     return torch
 
 
-def _module(taps: Any, padding: Padding) -> Any:
-    from sorites.lenses.torch_blur import Blur
+def _module(taps: Any, padding: str) -> Any:
+    from sorites.training.augment.blur import Blur
 
     return Blur(taps.reshape(-1, *taps.shape[-3:]), padding == "reflect")
