@@ -6,12 +6,14 @@ import functools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from sorites.analysis.features import Features, Vectors
 from sorites.analysis.filter.filtering import FilterRecord
+from sorites.analysis.uncertainty.kept import Logits
 from sorites.core import CLEAN, SHIFTS, ImageU8, Metric, SettingValue, Shift
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, class_name
@@ -38,6 +40,8 @@ class RunView:
     """Takes (sample_id, shift, severity or params), returns the input image; may raise SoritesError."""
     features: Features | None = None
     """Takes (model, image ids) and returns the stored features; None if there are none."""
+    logits: Logits | None = None
+    """Takes a model and yields image ids with their kept logits; None if there are none."""
     filtered: FilterRecord | None = None
     """The record of the out-of-class filter; None if no images were filtered."""
     unfinished: Unfinished | None = None
@@ -52,6 +56,8 @@ class RunView:
     """The training images on which the scorers of each model were fitted."""
     conditions: Mapping[str, str] = field(default_factory=dict)
     """New names of shifts that make other images in another run of the page."""
+    folder: Path | None = None
+    """The run folder; None for a bare table."""
 
     @property
     def suite(self) -> Suite | None:
@@ -164,6 +170,7 @@ def _renamed(run: RunView, names: Mapping[str, str], conditions: Mapping[str, st
         return run
     stored, former = run.features, {new: old for old, new in names.items()}
     make, shifts = run.image, {new: old for old, new in conditions.items()}
+    kept = run.logits
 
     def features(model: str, images: Collection[str]) -> Vectors:
         return Vectors() if stored is None else stored(former.get(model, model), images)
@@ -180,6 +187,7 @@ def _renamed(run: RunView, names: Mapping[str, str], conditions: Mapping[str, st
         features=None if stored is None else features,
         image=None if make is None else image,
         unfinished=renamed_parts(run.unfinished, names, conditions),
+        logits=None if kept is None else lambda model: kept(former.get(model, model)),
         fits=with_names(run.fits, names),
         conditions=conditions,
     )
