@@ -151,10 +151,10 @@ class Folder:
     """Ids of the images that filters rejected; None if there are none."""
     trained_on: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """By model that was trained on samples of the run: how many of how many."""
-    conditions: Mapping[str, str] = field(default_factory=dict)
-    """New names of shifts that make other images in another run."""
     folder: Path | None = None
     """The run folder."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """New names of shifts that make other images in another run."""
 
 
 @dataclass(frozen=True)
