@@ -409,10 +409,13 @@ def scorer(spec: str, **params: Any) -> Scorer:
 
 def scorer_version(spec: str) -> int | str:
     """Return the version of a scorer's numbers: attribute ``version`` of its class or function, else
-    ``Scorer.version``.
+    ``Scorer.version``, and the hash of the files that its parameters name (``content``).
     """
-    version: int | str = getattr(SCORERS.get(scorer_params(spec, {})[0]), "version", Scorer.version)
-    return version
+    name, params = scorer_params(spec, {})
+    made = SCORERS.get(name)
+    version: int | str = getattr(made, "version", Scorer.version)
+    content = made.content(**params) if hasattr(made, "content") else ""
+    return f"{version} {content}" if content else version
 
 
 def scorer_candidates(spec: str) -> dict[str, dict[str, Any]]:
