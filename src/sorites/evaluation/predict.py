@@ -685,7 +685,16 @@ class Verdicts:
         """Add outputs of images."""
         seen, columns = answered.seen, self.plan.columns[self.model.name]
         judged = dict(
-            zip(seen, _classify(columns, [chunk[i].sample for i in seen], answered.outputs), strict=True)
+            zip(
+                seen,
+                _classify(
+                    columns,
+                    [chunk[i].sample for i in seen],
+                    answered.outputs,
+                    self.plan.same_answers,
+                ),
+                strict=True,
+            )
         )
         boxes = dict(zip(seen, box_cells(columns, answered.outputs), strict=True))
         for i, (shot, error) in enumerate(zip(chunk, answered.errors, strict=True)):
@@ -782,14 +791,27 @@ def with_all_columns(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(absent).select(SCHEMA.names())
 
 
-def _classify(columns: Columns, samples: Sequence[Sample], outputs: Outputs) -> list[tuple[Any, ...]]:
-    """Return prediction, confidence, top-5 labels and correctness of each image."""
+def _classify(
+    columns: Columns,
+    samples: Sequence[Sample],
+    outputs: Outputs,
+    same_answers: Mapping[int, frozenset[int]],
+) -> list[tuple[Any, ...]]:
+    """Return prediction, confidence, top-5 labels and correctness of each image.
+
+    The confidence is the probability of the predicted class and of the classes that mean the same answer: a
+    category is judged, so its probability is the sum over its classes.
+    """
     if outputs.logits is None:
         return [(None,) * 4] * len(samples)
     logits = columns.of(outputs.logits)
     order = np.argsort(-logits, axis=1, kind="stable")[:, :5]
     best = columns.labels[order]
-    confidence = np.take_along_axis(softmax(logits.astype(np.float64), axis=1), order[:, :1], axis=1)[:, 0]
+    probabilities = softmax(logits.astype(np.float64), axis=1)
+    confidence = np.take_along_axis(probabilities, order[:, :1], axis=1)[:, 0]
+    for row in np.flatnonzero(np.isin(best[:, 0], list(same_answers))):
+        together = np.isin(columns.labels, list(same_answers[int(best[row, 0])]))
+        confidence[row] = min(probabilities[row, together].sum(), 1.0)
     return [
         (top[0], conf, top, None if sample.right.isdisjoint(columns.known) else top[0] in sample.right)
         for sample, top, conf in zip(samples, best.tolist(), confidence.tolist(), strict=True)

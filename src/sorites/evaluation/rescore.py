@@ -146,8 +146,8 @@ def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
     detectors = read(folder).filter(pl.col("output") == "boxes").select(pl.col("model").unique().sort())
     for model in detectors.collect(engine="streaming")["model"]:
         raise SoritesError(
-            f"{model} is a detector, and logits and features of boxes are not stored. Run the suite again"
-            f" with {option('scorers', [name])}."
+            f"{model} is a detector, and logits and features of boxes are not stored. Repeat the run with"
+            f" {option('scorers', [name])} and another {option('out', 'DIR')}."
         )
     if needed := scorer.needs & (INSIDE | {"texts"}):
         what = WORDS[min(needed)]
