@@ -221,25 +221,27 @@ class Outputs:
     @staticmethod
     def join(parts: Sequence[Outputs]) -> Outputs:
         """Concatenate outputs."""
-
-        def joined(arrays: list[Any]) -> Any:
-            return None if not arrays or arrays[0] is None else np.concatenate(arrays)
-
-        def chained(lists: list[Any]) -> Any:
-            return None if not lists or lists[0] is None else [x for part in lists for x in part or ()]
-
         inside = {
-            key: joined([part.inside[key] for part in parts]) for key in (parts[0].inside if parts else ())
+            key: _concatenated([part.inside[key] for part in parts])
+            for key in (parts[0].inside if parts else ())
         }
         return Outputs(
-            joined([part.logits for part in parts]),
-            joined([part.features for part in parts]),
-            chained([part.boxes for part in parts]),
+            _concatenated([part.logits for part in parts]),
+            _concatenated([part.features for part in parts]),
+            _chained([part.boxes for part in parts]),
             inside,
-            box_logits=chained([part.box_logits for part in parts]),
-            box_features=chained([part.box_features for part in parts]),
+            box_logits=_chained([part.box_logits for part in parts]),
+            box_features=_chained([part.box_features for part in parts]),
             independent=any(part.independent for part in parts),
         )
+
+
+def _concatenated(arrays: list[Any]) -> Any:
+    return None if not arrays or arrays[0] is None else np.concatenate(arrays)
+
+
+def _chained(lists: list[Any]) -> Any:
+    return None if not lists or lists[0] is None else [x for part in lists for x in part or ()]
 
 
 @dataclass(frozen=True)
@@ -350,6 +352,8 @@ class Model:
     """Images in each pass, if their number is constant (see ``with_batch``)."""
     graph: Callable[[], Graph] | None = None
     """Returns the model as an ONNX graph; None if it has none."""
+    texts: Callable[[Sequence[str]], NDArray[np.floating[Any]]] | None = None
+    """For zero-shot models: embeds class names as the rows of the head are embedded, N x D."""
 
     def with_batch(self, size: int) -> Model:
         """Return the model with passes of exactly ``size`` images if their number matters, so that the
@@ -388,13 +392,15 @@ class Scorer:
     version: ClassVar[int | str] = 2
     """Part of a run's id; increase it when the numbers change."""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """Requirements beyond logits: any of training, features, head, gradient, maps, layers."""
+    """Requirements beyond logits: any of training, features, head, texts, gradient, maps, layers."""
     ranges: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Parameter values that a search on validation images tries (``fit.search = true`` in a suite)."""
     fitted: dict[str, int]
     """After ``fit``: the number of training images, and of those that are kept."""
     note: str = ""
     """After ``fit``: a remark to show with its scores, if any."""
+    embed: Callable[[Sequence[str]], NDArray[np.floating[Any]]] | None = None
+    """For scorers that need texts: ``Model.texts`` of the model, set before ``fit`` is called."""
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
