@@ -92,6 +92,12 @@ def crops(folder: Path) -> str:
     return f"crops:{timm(folder)},{boxes(folder)}"
 
 
+def groups(folder: Path) -> str:
+    """Two groups of the classes of the ONNX model above."""
+    (folder / "groups.json").write_text(json.dumps({"round": FRUIT[:2], "long": FRUIT[2:]}))
+    return f"groups:{folder / 'groups.json'},{onnx(folder)}"
+
+
 def python(folder: Path) -> str:
     """A function in a module; the fixture puts the folder on the path of modules."""
     (folder / "contract_model.py").write_text(FUNCTION)
@@ -102,6 +108,7 @@ MODELS: Mapping[str, Maker] = {
     "boxes": boxes,
     "crops": crops,
     "diffusion": diffusion,
+    "groups": groups,
     "onnx": onnx,
     "open_clip": open_clip,
     "python": python,
@@ -171,6 +178,14 @@ def parquet(folder: Path) -> str:
         rows.append({"bytes": (folder / f"{i}.png").read_bytes(), "path": f"{i}.png"})
     pl.DataFrame({"image": rows, "label": [3, 7]}).write_parquet(folder / "train-00000-of-00001.parquet")
     return f"parquet:{folder}/*.parquet"
+
+
+def csv(folder: Path) -> str:
+    """Two images that a list names."""
+    for i in range(2):
+        layouts.save(folder / f"{i}.png", layouts.scene(i, 20, 30))
+    (folder / "list.csv").write_text("path,label\n0.png,3\n1.png,7\n")
+    return f"csv:{folder / 'list.csv'}"
 
 
 def context(folder: Path) -> str:
@@ -244,6 +259,7 @@ SOURCES: Mapping[str, Maker] = {
     "cns_bench": laid(layouts.cns_bench, "cns_bench:{}"),
     "coco": lambda folder: f"coco:{annotated(folder)}/a.json",
     "context": context,
+    "csv": csv,
     "focus": laid(layouts.focus, "focus:{}"),
     "folder": laid(functools.partial(layouts.photos, count=8), "folder:{}"),
     "imagenet_es": laid(layouts.imagenet_es, "imagenet_es:{}/es-test"),

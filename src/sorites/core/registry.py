@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 from sorites.core.compute.torch_tools import with_torchvision
 from sorites.core.errors import Notice, SoritesError, UnknownName, exit_message
 from sorites.core.messages import command
+from sorites.core.specs import spec_of_path
 
 T = TypeVar("T")
 # What the specs of user code begin with.
@@ -133,7 +134,9 @@ class Registry(Generic[T]):
             return self._adopt(name, load_object(self.kind, name.removeprefix(PREFIX)))
         self._fill()
         if name not in self._objects:
-            raise UnknownName(self.kind, name, self._objects, f"See {command('list', f'{self.kind}s')}.")
+            spec = spec_of_path(self.kind, name)
+            see = f"For a path, pass {spec}" if spec else f"See {command('list', f'{self.kind}s')}."
+            raise UnknownName(self.kind, name, () if spec else self._objects, see)
         return self._objects[name]
 
     def __contains__(self, name: str) -> bool:

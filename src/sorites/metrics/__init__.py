@@ -45,6 +45,13 @@ from sorites.metrics.detection.at_confidence import (
     box_precision,
     box_recall,
 )
+from sorites.metrics.detection.box_grids import (
+    box_failure_contour,
+    box_interaction,
+    grid_kept,
+    grid_map,
+    grid_recall,
+)
 from sorites.metrics.detection.box_ood import box_auroc, box_fpr95, unknown_flagged, unknown_recall
 from sorites.metrics.detection.failure import (
     box_failure_histogram,
@@ -58,9 +65,9 @@ from sorites.metrics.detection.mean_ap import (
     map_corruption_error,
     map_drop,
     map_numbers,
-    map_rank,
     mean_map,
 )
+from sorites.metrics.detection.ranks import map_rank
 from sorites.metrics.detection.tide import tide
 from sorites.metrics.failure import (
     failure_histogram,
@@ -117,9 +124,11 @@ __all__ = [
     "box_confusion",
     "box_curve",
     "box_f1",
+    "box_failure_contour",
     "box_failure_histogram",
     "box_failure_severity",
     "box_fpr95",
+    "box_interaction",
     "box_precision",
     "box_recall",
     "box_survival",
@@ -143,6 +152,9 @@ __all__ = [
     "fpr95_id_pos",
     "fpr95_ood_pos",
     "grid_accuracy",
+    "grid_kept",
+    "grid_map",
+    "grid_recall",
     "half_accuracy_severity",
     "interaction",
     "interval_note",
