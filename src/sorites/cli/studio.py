@@ -354,6 +354,35 @@ def characterize(
     say(f"wrote {out}\nnext: sorites run {out} --source folder:PHOTOS", err=True)
 
 
+def screen(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The suite to write.")] = Path(
+        "screen.toml"
+    ),
+    camera: CameraSpec = "virtual",
+    lamps: LampSpec = "none",
+    stage: Annotated[
+        str, typer.Option("--stage", metavar="WxH", help="Size of the grey area on the screen, in pixels.")
+    ] = "500x500",
+    bind: Bind = "127.0.0.1",
+    port: Port = 0,
+    fingerprint: Fingerprint = None,
+    megapixels: Megapixels = 0.5,
+    format: Format = "table",
+) -> None:
+    """Measure gamma, veil and flicker of the screen for the simulated camera.
+
+    Photographs a grey ramp and repeated whites as RAW files, under each light
+    of the lamps, and writes a suite whose simulated screen has these values.
+    """
+    from sorites.apps.studio.devices import DeviceOptions
+    from sorites.apps.studio.measuring.sessions import measure_screen_light
+    from sorites.cli.printing import print_frame
+
+    devices = DeviceOptions(camera, lamps, False, "centre", bind, fingerprint, megapixels=megapixels)
+    print_frame(measure_screen_light(devices, out, stage, port, lambda text: say(text, err=True)), format)
+    say(f"wrote {out}\nnext: sorites run {out} --source folder:PHOTOS", err=True)
+
+
 def sheets(folder: CaptureFolderArgument) -> None:
     """Write one contact sheet per image: all settings under both lights.
 
@@ -538,6 +567,7 @@ def tell(done: Summary, labels: str | None) -> None:
 app.command()(check)
 app.command()(calibrate)
 app.command()(characterize)
+app.command()(screen)
 app.command()(sheets)
 app.command()(review)
 app.command()(control)

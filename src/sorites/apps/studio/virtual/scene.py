@@ -174,6 +174,13 @@ class Room:
         blurred = next(iter(convolve.sweep(light, [blur(f_number, pitch, 0.0, size)], "reflect")))
         return np.maximum(blurred, 0)
 
+    def flickering(self, light: Light, exposure: Exposure, rng: np.random.Generator) -> Light:
+        """Return the light of the screen at the moment of a photograph."""
+        if self.studio.flicker == 0:
+            return light
+        phase = float(rng.uniform(0, 2 * math.pi))
+        return light * np.float32(self.studio.flicker_level(exposure.shutter, phase))
+
     def electrons(self, light: Light, lamp: float, exposure: Exposure) -> Light:
         """Return the mean electrons of each pixel and colour of the frame, from blurred light."""
         collected = self.body.electrons(exposure) / np.array(self.body.balance)
@@ -261,7 +268,7 @@ class Photographer:
         if wrong:
             exposure = Exposure(exposure.iso * 4, exposure.shutter, exposure.aperture)
         self.last = (key, lamp, exposure)
-        light = self._blurred(key, exposure.aperture)
+        light = self.room.flickering(self._blurred(key, exposure.aperture), exposure, rng)
         if negative:
             data = encode_dng(self.room.mosaic(light, lamp, exposure, rng), self.room.body, exposure)
         else:
