@@ -346,7 +346,7 @@ class LeaderboardOptions(Options):
         repeat=True,
         parse=_paths,
     )
-    out: str | Path = declare("leaderboard.html", "The HTML file to write.", metavar="FILE", parse=Path)
+    out: str | Path = declare("leaderboard.html", "The HTML file to write.", metavar="FILE")
     results: str | Path | None = declare(
         None,
         "Also write all results to this JSON file, which can be merged later or elsewhere.",
