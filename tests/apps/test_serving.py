@@ -129,6 +129,7 @@ def half_open(target: Target, start: bytes, count: int = 1100) -> Iterator[None]
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.slow
 def test_a_request_has_deadlines(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.3)
     monkeypatch.setattr(connections, "BODY_S", 0.3)

@@ -121,6 +121,7 @@ def test_an_interrupt_says_that_nothing_is_lost(home: Path) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_crash(home: Path) -> None:
     command = f"{sys.executable} -c 'from sorites.cli import main; main()' list | head -n 1"
     done = subprocess.run(command, shell=True, cwd=home, capture_output=True, text=True, check=False)

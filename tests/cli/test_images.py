@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image as Pillow
 from tests.cli.conftest import Command
 
@@ -20,6 +21,7 @@ def test_show_draws_a_strip(command: Command, home: Path, photos: Path) -> None:
         assert strip.format == "JPEG"
 
 
+@pytest.mark.slow
 def test_show_takes_options_of_the_shift(command: Command, home: Path, photos: Path) -> None:
     image = next(photos.rglob("*.png"))
     command("lens", "select", "--n", "2", "--out", home / "few")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Command
 
 import sorites
@@ -36,6 +37,7 @@ def test_import_then_metrics_check_and_report(command: Command, home: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_a_published_curve_is_a_reference(command: Command, home: Path) -> None:
     rows = "".join(f"s{i},1,{1 if i >= s else 2},m,fog,{s}\n" for i in range(4) for s in (0, 1, 2))
     (home / "p.csv").write_text("sample,label,pred,model,shift,severity\n" + rows)

@@ -131,6 +131,7 @@ def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
     ].to_list() == pytest.approx([1.0, 1.0])
 
 
+@pytest.mark.slow
 def test_a_run_without_ground_truth_boxes_says_so(tmp_path: Path) -> None:
     model = Model("det", lambda seen: Outputs(boxes=[()] * len(seen)), labels=("person",), output="boxes")
     source = Source(

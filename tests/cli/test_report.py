@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Command
 
 
+@pytest.mark.slow
 def test_a_page_is_written(command: Command, home: Path, run: Path) -> None:
     code, out, err = command("report", run, "--out", "page.html")
     assert code == 0, err

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Command
 
 import sorites
@@ -22,6 +23,7 @@ def test_a_run_with_nothing_left_to_do_says_so(command: Command) -> None:
     assert "wrote" not in out
 
 
+@pytest.mark.slow
 def test_a_fit_on_the_images_under_test_is_noted(command: Command, photos: Path) -> None:
     note = "note: 3 of 20 training images are also in the test set; their OOD scores are biased low"
     for scorer, noted in (("knn(k=2)", True), ("energy", False)):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 PLUG_INS = ("shifts", "sources", "measures", "encoders", "models", "scorers", "metrics")
@@ -30,9 +30,41 @@ may import each other, as long as no circle arises."""
 Imports = dict[str, set[str]]
 
 
-def names(tree: ast.AST, package: tuple[str, ...]) -> Iterator[str]:
+Leave = Callable[[ast.AST], bool]
+
+
+@functools.cache
+def parsed(text: str) -> ast.Module:
+    """Return the tree of a file, parsed once; nobody changes it."""
+    return ast.parse(text)
+
+
+def for_types_only(node: ast.AST) -> bool:
+    """Return whether only a type checker reads a block."""
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def not_at_import(node: ast.AST) -> bool:
+    """Return whether a block does not run when its file is imported."""
+    return isinstance(node, ast.FunctionDef) or for_types_only(node)
+
+
+def walk(tree: ast.AST, leave: Leave | None = None) -> Iterator[ast.stmt]:
+    """Yield the statements of a tree, without the blocks to leave out. Expressions import nothing."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        if leave is not None and leave(node):
+            continue
+        if isinstance(node, ast.stmt):
+            yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, field, None) or []
+
+
+def names(tree: ast.AST, package: tuple[str, ...], leave: Leave | None = None) -> Iterator[str]:
     """Yield the full name of every module or member that part of a file imports."""
-    for node in ast.walk(tree):
+    for node in walk(tree, leave):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -45,22 +77,9 @@ def module_name(path: Path, root: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def without_type_checking(tree: ast.Module) -> ast.Module:
-    """Drop the blocks that only a type checker reads."""
-
-    class Drop(ast.NodeTransformer):
-        def visit_If(self, node: ast.If) -> ast.AST | None:
-            return None if "TYPE_CHECKING" in ast.dump(node.test) else self.generic_visit(node)
-
-    dropped = Drop().visit(tree)
-    assert isinstance(dropped, ast.Module)
-    return dropped
-
-
 @functools.cache
 def _imported(text: str, package: tuple[str, ...], types_too: bool) -> tuple[str, ...]:
-    tree = ast.parse(text)
-    return tuple(names(tree if types_too else without_type_checking(tree), package))
+    return tuple(names(parsed(text), package, None if types_too else for_types_only))
 
 
 def imports(root: Path, types_too: bool = True) -> Imports:

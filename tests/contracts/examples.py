@@ -194,6 +194,20 @@ def cifar(folder: Path) -> str:
     return f"cifar:test,{archive(folder)}"
 
 
+def raw(folder: Path) -> str:
+    """Two RAW files of the virtual camera."""
+    import numpy as np
+
+    from sorites.apps.studio.virtual.dng import encode_dng
+    from sorites.optics.camera import EOS_RP
+
+    pytest.importorskip("rawpy", reason="needs: pip install 'sorites[raw]'")
+    for i in range(2):
+        values = np.random.default_rng(i).integers(600, 9000, (40, 60), dtype=np.uint16)
+        (folder / f"{i}.dng").write_bytes(encode_dng(values, EOS_RP))
+    return f"raw:{folder}"
+
+
 @contextmanager
 def reading(name: str, spec: str) -> Iterator[None]:
     """Hold a context in which a source can be read: ``cifar`` checks the checksum and the size of
@@ -241,9 +255,11 @@ SOURCES: Mapping[str, Maker] = {
     "focus": laid(layouts.focus, "focus:{}"),
     "folder": laid(functools.partial(layouts.photos, count=8), "folder:{}"),
     "imagenet_es": laid(layouts.imagenet_es, "imagenet_es:{}/es-test"),
+    "imagenet_es_diverse": laid(layouts.imagenet_es_diverse, "imagenet_es_diverse:{}"),
     "is_ood": laid(layouts.is_ood, "is_ood:{}"),
     "nuimages": nuimages,
     "parquet": parquet,
+    "raw": raw,
     "slider": slider,
     "webdataset": laid(layouts.shards, "webdataset:{}"),
     "yolo": lambda folder: f"yolo:{annotated(folder)}",

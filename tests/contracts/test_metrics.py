@@ -1,4 +1,4 @@
-"""What every metric owes, built in or plugged in, asked of the table of a real run."""
+"""What every metric owes, asked of the table of a real run; ``tests/metrics/test_contract.py`` has the rest."""
 
 from __future__ import annotations
 
@@ -55,10 +55,6 @@ def ask(name: str, table: pl.DataFrame | pl.LazyFrame, **more: Any) -> pl.DataFr
     return metric(table, **{**asked, **more})
 
 
-def by_of(name: str) -> list[str]:
-    return list(inspect.signature(METRICS.get(name)).parameters["by"].default)
-
-
 @pytest.fixture(scope="module")
 def answer_of(table: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
     """Each metric's answer on the table, asked once; the table must be as it was."""
@@ -71,49 +67,6 @@ def answer_of(table: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
         return found
 
     return answer
-
-
-@every_metric
-def test_the_answer_is_by_then_value_and_n_and_the_table_is_not_changed(
-    name: str, answer_of: Callable[[str], pl.DataFrame]
-) -> None:
-    answer = answer_of(name)
-    assert answer.columns[: len(by_of(name))] == by_of(name)
-    assert {"value", "n"} <= set(answer.columns)
-    assert answer["n"].dtype.is_integer()
-    assert ("low" in answer.columns) == ("high" in answer.columns)
-
-
-@every_metric
-def test_an_interval_holds_its_value(name: str, answer_of: Callable[[str], pl.DataFrame]) -> None:
-    answer = answer_of(name)
-    if "low" in answer.columns:
-        sure = answer.drop_nulls(["low", "value", "high"])
-        assert (sure["low"] <= sure["value"] + 1e-9).all()
-        assert (sure["value"] <= sure["high"] + 1e-9).all()
-
-
-@every_metric
-def test_rows_in_any_order_and_lazily_give_the_same_answer(
-    name: str, table: pl.DataFrame, answer_of: Callable[[str], pl.DataFrame]
-) -> None:
-    shuffled = table.sample(fraction=1.0, shuffle=True, seed=1)
-    assert_frame_equal(ask(name, shuffled.lazy()), answer_of(name), rel_tol=1e-9, abs_tol=1e-12)
-
-
-@every_metric
-def test_an_empty_table_gives_an_empty_frame_with_the_columns(
-    name: str, table: pl.DataFrame, answer_of: Callable[[str], pl.DataFrame]
-) -> None:
-    empty = ask(name, table.clear())
-    assert empty.height == 0
-    assert empty.columns == answer_of(name).columns
-
-
-@every_metric
-def test_an_unknown_column_is_named(name: str, table: pl.DataFrame) -> None:
-    with pytest.raises(SoritesError, match="no column named 'modle'. Did you mean model"):
-        ask(name, table, by=["modle"])
 
 
 @every_metric

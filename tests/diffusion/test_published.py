@@ -126,6 +126,7 @@ def star(tiny: Pipe, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_released_encoder_draws_as_in_diffusers(tiny: Pipe, star: Path) -> None:
     import diffusers
     import torch

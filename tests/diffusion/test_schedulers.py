@@ -94,6 +94,7 @@ def test_the_pipelines_own_scheduler_samples_as_in_diffusers(folder_of: Any, fam
     np.testing.assert_allclose(ours(folder, options(name)), wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "name"),
     [
@@ -116,6 +117,7 @@ def test_ddim_made_from_another_scheduler_clips_nothing(folder_of: Any, family: 
     np.testing.assert_allclose(drawn, theirs(folder, drawing, unclipped), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["unipc", *(pytest.param(name, marks=[slow]) for name in ("dpm++", "pndm", "heun", "lms"))],
@@ -156,6 +158,7 @@ def test_keys_of_other_schedulers_are_usual(folder_of: Any) -> None:
     np.testing.assert_array_equal(ours(folder, options("euler")), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pndm"])
 def test_a_scheduler_that_does_not_know_how_the_network_was_trained_is_refused(
     folder_of: Any, name: str

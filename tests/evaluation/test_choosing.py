@@ -85,6 +85,7 @@ def _small(images: list[ImageU8]) -> Outputs:
     return Outputs(np.stack([np.full(4, image.mean()) for image in images]).astype(np.float32))
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_the_last_that_fits() -> None:
     assert largest_batch(Model("small", _small), 8) == 32
     assert largest_batch(Model("waits", _waits), 8, 16) == 16
@@ -92,6 +93,7 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
         largest_batch(Model("broken", lambda images: 1 / 0), 8)  # type: ignore[arg-type,return-value]
 
 
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit_is_shown_in_halves() -> None:
     images = [np.full((4, 4, 3), i, np.uint8) for i in range(100)]
     sizes: list[int] = []
@@ -131,6 +133,7 @@ def test_other_errors_are_not_about_memory() -> None:
         assert not out_of_memory(RuntimeError(message))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*memory for 8 images")
 def test_the_activations_of_a_failed_batch_are_gone_when_it_is_tried_again() -> None:
     """A traceback keeps all variables of the forward pass alive, and so the memory that was too little."""
@@ -167,6 +170,7 @@ def test_a_small_run_takes_threads_and_says_so(photos: Path) -> None:
     assert choose_batch(plan, 8) == (8, "8 images: on a CPU larger batches are not faster")
 
 
+@pytest.mark.slow
 def test_precision_stands_in_the_run_and_in_its_id(photos: Path, tmp_path: Path) -> None:
     import torch
     from safetensors.torch import save_file

@@ -17,6 +17,7 @@ from sorites.evaluation.storage.shards import delete_facts
 from sorites.suites.suite import parse
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["exact", "hnsw"])
 def test_a_run_is_encoded_on_an_engine_and_continued(
     judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path, neighbours: str
@@ -43,6 +44,7 @@ def test_a_run_is_encoded_on_an_engine_and_continued(
         assert all("hnsw(" in name and "recall" in name for name in names)
 
 
+@pytest.mark.slow
 def test_a_image_that_changed_is_encoded_again(
     judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("softmax", [False, True])
 def test_equations_4_and_5_for_every_shifted_image(
     folder: Path, photos: Path, clip: Clip, second: str, softmax: bool
@@ -170,6 +171,7 @@ def test_thresholds_are_moved_without_encoding_again(
     assert not again.rows["valid"].any()
 
 
+@pytest.mark.slow
 def test_other_encoders_encode_anew_and_a_stop_loses_little(
     folder: Path, clip: Clip, second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -343,6 +343,7 @@ def test_scorers_that_look_inside_run_on_a_torch_module_whatever_the_batch(run: 
     assert settled(run(out="again", models=[network], scorers=scorers, batch=3, workers=1)).equals(held)
 
 
+@pytest.mark.slow
 def test_a_scorer_with_too_few_images_has_no_scores_and_the_run_goes_on(run: Run, tmp_path: Path) -> None:
     alone = Source("id", images("f", 4))
     with pytest.warns(

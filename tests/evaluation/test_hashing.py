@@ -77,6 +77,7 @@ def test_each_image_is_hashed_once_by_its_task(
     assert len(hashed) == 40, "known hashes are kept"
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_keeps_its_hashes_and_a_killed_one_hashes_the_rest(
     evaluate: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def test_images_that_are_shared_cannot_be_written_into(photos: Path, tiny: Calla
                 shot.image[0, 0, 0] = 1
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_deterministic_is_called_so_once(photos: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
 

@@ -125,6 +125,7 @@ def test_processes_give_the_same(
     assert measured(judge, photos, tmp_path / "b.parquet", "processes").rows.equals(threads.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_the_work_may_lie_on_a_store(judge: str, photos: Path, tmp_path: Path) -> None:
     here = measured(judge, photos, tmp_path / "a.parquet", neighbours="hnsw")
@@ -183,6 +184,7 @@ def test_changed_mended_and_damaged_files_are_done_again(
     )
 
 
+@pytest.mark.slow
 def test_a_encoder_without_a_version_is_known_by_its_answers(
     judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

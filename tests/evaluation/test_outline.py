@@ -126,6 +126,7 @@ def rows(run: sorites.Run | Path) -> pl.DataFrame:
     return sorites.read(read).sort("model", "image_id", "output", "scorer", "probe").collect()
 
 
+@pytest.mark.slow
 def test_no_worker_opens_the_run(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = rows(sorites.run(suite, out=tmp_path / "threads"))
 
@@ -229,6 +230,7 @@ def test_a_sample_that_changed_since_the_run_started_cannot_be_decoded(photos: P
         second.load()
 
 
+@pytest.mark.slow
 def test_verbs_that_recompute_images_send_samples_too(
     suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def test_tars(
     same(*both(monkeypatch, tmp_path, lambda out: sorites.run(suite, models=[tiny()], out=out)))
 
 
+@pytest.mark.slow
 def test_several_sources(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ def test_classes_of_a_file_are_kept_in_the_run(
     assert first_image(Path("run")).shape[2] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_file_that_another_run_points_at_does_not_reach_the_page(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool

@@ -52,6 +52,7 @@ def settled(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.drop("run_id").sort("image_id", "model", "output", "scorer", "probe")
 
 
+@pytest.mark.slow
 def test_added_rows_are_those_of_a_run_with_the_scorers(run: Run, tmp_path: Path) -> None:
     both = [made.linear("one"), made.linear("two")]
     run("later", scorers=["msp"], models=both)

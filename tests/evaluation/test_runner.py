@@ -51,6 +51,7 @@ def test_the_table_is_whole_and_true_to_its_schema(once: pl.DataFrame, photos: P
     assert set(once.filter(pl.col("shift") == "jpeg", ~pl.col("probe"))["level"]) == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"batch": 1}, {"batch": 7}, {"workers": 1}, {"workers": 3}])
 def test_nothing_depends_on_batch_or_workers(
     once: pl.DataFrame, photos: Path, tiny: Callable[..., Model], tmp_path: Path, change: dict[str, int]
@@ -61,6 +62,7 @@ def test_nothing_depends_on_batch_or_workers(
     assert settled(again).equals(once)
 
 
+@pytest.mark.slow
 def test_nothing_depends_on_the_order_of_the_source(
     once: pl.DataFrame, photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
@@ -70,6 +72,7 @@ def test_nothing_depends_on_the_order_of_the_source(
     ).equals(once)
 
 
+@pytest.mark.slow
 def test_a_limit_is_a_prefix(
     once: pl.DataFrame, photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
@@ -88,6 +91,7 @@ def test_a_limit_is_a_prefix(
     assert once.filter(pl.col("sample_id").is_in(few["sample_id"].implode())).equals(few)
 
 
+@pytest.mark.slow
 def test_another_seed_draws_other_noise(
     once: pl.DataFrame, photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
@@ -102,6 +106,7 @@ class Interrupt(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_and_ends_the_same(
     once: pl.DataFrame, photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:

@@ -273,6 +273,7 @@ def test_a_scorer_added_later_is_searched_as_the_run_would_have(run: Run) -> Non
     assert set(told(folder)["search"]) == {"knn", "ash_b"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:some images of")
 def test_the_page_says_what_was_chosen(run: Run, tmp_path: Path) -> None:
     folder = run(parse({**BASE, "scorers": ["ash_b"], "fit": FIT}, "test"))

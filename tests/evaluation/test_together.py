@@ -95,6 +95,7 @@ def test_one_model_may_have_its_shifts_in_two_runs(go: Callable[..., Path]) -> N
     )
 
 
+@pytest.mark.slow
 def test_two_folders_share_no_sample_though_their_files_have_the_same_names(
     go: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_quick_verbs_survive_kills(home: Path) -> None:
     found = {verb.name: killed(verb, home / "moments", 3) for verb in verbs.verbs(home) if verb.name in QUICK}
     assert [name for name in QUICK if found[name].kills == 0] == []

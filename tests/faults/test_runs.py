@@ -135,6 +135,7 @@ def sweep(run: Path, count: int, mutations: tuple[kinds.Mutation, ...], seed: in
     return seen
 
 
+@pytest.mark.slow
 def test_every_damaged_file_is_named(run: Path) -> None:
     assert len(sweep(run, 2 * len(kinds.RUN), kinds.MUTATIONS, 1)) == len(kinds.RUN)
 

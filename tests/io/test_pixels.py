@@ -120,6 +120,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
 
+@pytest.mark.slow
 def test_a_large_cut_out_is_in_memory_twice_and_not_seven_times(tmp_path: Path) -> None:
     side = 3000
     for name, size in (("small", 8), ("large", side)):

@@ -62,6 +62,7 @@ def test_rows_can_be_grouped_by_params(world: pl.DataFrame) -> None:
     assert camera["n"].to_list() == [40, 40, 40]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(VERDICTS)
 def test_drop_and_mean_take_the_sample_as_unit(row: Any, frame: Any, drawn: list[Any]) -> None:

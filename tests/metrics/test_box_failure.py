@@ -51,6 +51,7 @@ def test_each_object_has_a_failure_severity_of_its_own(row: Any, frame: Any) -> 
     assert sure["value"].to_list() == [2.0, 0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_probes_are_read_here_only(world: pl.DataFrame) -> None:
     bare = world.filter(~pl.col("probe"))
     for ask in (metrics.map, metrics.map_drop, metrics.tide, metrics.mean_map):

@@ -152,6 +152,7 @@ def test_a_sample_without_its_clean_image_is_left_out_of_the_drop(shot: Any, fra
     assert (answer["value"], answer["n"], answer["clean"]) == (0, 1, pytest.approx(1))
 
 
+@pytest.mark.slow
 def test_corruption_error_is_relative_to_the_reference(world: pl.DataFrame, tmp_path: Any) -> None:
     answer = metrics.map_corruption_error(world, reference="weak", resamples=50)
     assert answer.filter(model="weak")["value"].to_list() == [1, 1]

@@ -87,6 +87,7 @@ def test_answers_with_by_value_and_n_and_leaves_the_table_as_it_was(
     assert answer.columns[: len(by)] == list(by)
     assert {"value", "n"} <= set(answer.columns)
     assert answer.height > 0
+    assert answer["n"].dtype.is_integer()
     assert answer["n"].min() > 0
     assert answer.select(by).equals(answer.select(by).sort(by))
 

@@ -74,6 +74,7 @@ def product_limit_by_hand(points: list[tuple[float, float]], at: float) -> Fract
     return share
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(SEEN)
 def test_failure_severity_is_where_the_product_limit_falls_to_half(
@@ -110,6 +111,7 @@ def test_without_early_ends_it_is_the_plain_median(row: Any, frame: Any, drawn: 
         assert (value is None) == (2 * survived >= n)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(SEEN)
 def test_survival_and_histogram_are_the_loop(row: Any, frame: Any, drawn: list[Any]) -> None:
@@ -235,6 +237,7 @@ def test_a_table_in_parts_gives_the_same_answer(
     assert whole["n"].sum() == 120
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(SEEN)
 def test_hashed_trajectories_match_exact_ones(row: Any, frame: Any, drawn: list[Any]) -> None:

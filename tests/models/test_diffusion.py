@@ -63,6 +63,7 @@ def test_a_pipeline_classifies_with_the_classes_of_the_suite(tiny: Path) -> None
     np.testing.assert_array_equal(logits[:1], model([IMAGE]).logits)
 
 
+@pytest.mark.slow
 def test_answers_are_kept_between_images(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = core.model(f"diffusion:{tiny}?draws=2&first=2").for_classes
     assert made is not None

@@ -75,6 +75,7 @@ def test_many_threads_may_ask_at_once(lite: Callable[[int], Model], noise: list[
     assert all(np.array_equal(answer, whole) for answer in answers)
 
 
+@pytest.mark.slow
 def test_loading_prints_nothing_and_keeps_the_version(
     lite: Callable[[int], Model], capfd: pytest.CaptureFixture[str]
 ) -> None:

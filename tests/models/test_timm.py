@@ -55,6 +55,7 @@ def test_equals_timm_from_image_to_logits(name: str, tmp_path: Path, photographs
     np.testing.assert_allclose(outputs.features @ model.head[0].T + model.head[1], outputs.logits, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_network_of_two_heads_gives_logits_only(tmp_path: Path, photographs: dict[str, ImageU8]) -> None:
     net = network("levit_128s")
     model = make(f"levit_128s@{saved(net, tmp_path / 'w.safetensors')}")

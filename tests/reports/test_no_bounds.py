@@ -12,6 +12,7 @@ from sorites.reports.page import render
 from sorites.reports.view import RunView, View, merge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["run", "ood_run", "es_run"])
 def test_a_page_without_any_bound_is_drawn(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

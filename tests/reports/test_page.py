@@ -94,6 +94,7 @@ def test_every_chart_has_words_for_those_who_cannot_see_it(text: str) -> None:
     assert all('role="figure"' in chart and 'aria-label="' in chart for chart in charts)
 
 
+@pytest.mark.slow
 def test_hostile_names_stay_words(run: RunView, tmp_path: Path) -> None:
     evil = run.table.with_columns(
         pl.when(pl.col("model") == "lite1").then(pl.lit(EVIL)).otherwise("model").alias("model"),
@@ -113,6 +114,7 @@ def test_hostile_names_stay_words(run: RunView, tmp_path: Path) -> None:
     assert "<img src=x" not in text
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_page(run: RunView, tmp_path: Path) -> None:
     light = dataclasses.replace(run, image=None)
     shuffled = dataclasses.replace(
@@ -122,6 +124,7 @@ def test_the_same_run_gives_the_same_page(run: RunView, tmp_path: Path) -> None:
     assert pages[0] == pages[1]
 
 
+@pytest.mark.slow
 def test_a_bare_table_and_an_empty_one(run: RunView, tmp_path: Path) -> None:
     bare = reports.page([reports.RunView(run.table, "bare")], tmp_path / "bare.html").read_text(
         encoding="utf-8"
@@ -140,6 +143,7 @@ def test_the_numbers_can_be_copied(text: str) -> None:
     assert table.count("<tr>") == 1 + 3 * (1 + 3 * 5)
 
 
+@pytest.mark.slow
 def test_a_place_that_cannot_be_written_is_a_clear_error(run: RunView, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="cannot write"):
         reports.page([dataclasses.replace(run, image=None)], tmp_path)

@@ -50,6 +50,7 @@ def test_images_are_recomputed_as_the_model_saw_them(
         assert view.image(sample, shift, severity).tobytes() in shots
 
 
+@pytest.mark.slow
 def test_a_built_dataset_can_be_seen_again_too(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_table_brings_its_story_and_so_do_tables_made_from_it(
     assert (bare.name, bare.record, bare.image) == ("table", None, None)
 
 
+@pytest.mark.slow
 def test_objects_passed_from_python_travel_with_the_table(tiny: Callable[..., Model], tmp_path: Path) -> None:
     image = np.full((50, 60, 3), 90, np.uint8)
     source = Source("mine", [Sample(f"p{i}", Generated(lambda: image), i) for i in range(3)])
@@ -112,6 +114,7 @@ def test_two_runs_in_one_table_are_two_views(
     assert sorted(v.table.select("model").collect()["model"].unique().item() for v in found) == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_a_report_of_folders_and_tables(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     table = go(photos, tiny(), tmp_path / "run")
     path = sorites.report([tmp_path / "run", table], tmp_path / "deep" / "page.html")
@@ -128,6 +131,7 @@ def test_what_is_no_run_is_a_clear_error(tmp_path: Path) -> None:
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.slow
 def test_the_page_of_one_run_goes_into_its_folder_and_that_of_several_into_the_working_folder(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def test_a_full_run_has_all_sections_in_order(run: RunView) -> None:
     assert names(run) == ALL
 
 
+@pytest.mark.slow
 def test_sections_without_rows_do_not_appear(run: RunView) -> None:
     alone = dataclasses.replace(run, table=run.table.filter(model="lite0"))
     assert "ranks" not in names(alone)

@@ -149,6 +149,7 @@ def home(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_passport_follows_from_its_runs(home: Path) -> None:
     result = sorites.verify(home / "p")
     assert result

@@ -121,6 +121,17 @@ def test_gen_is_the_peers_sum_where_that_does_not_clip(case: Case, peer: Any, to
     )
 
 
+def test_entropy_is_that_of_scipy(case: Case) -> None:
+    from scipy.special import softmax
+    from scipy.stats import entropy
+
+    logits = np.concatenate([case.outputs().logits, [[900, *[0] * (case.outputs().logits.shape[1] - 1)]]])
+    theirs = entropy(softmax(logits.astype(np.float64), axis=1), axis=1)
+    np.testing.assert_allclose(
+        core.scorer("entropy")(Outputs(logits.astype(np.float32))), theirs, rtol=1e-4, atol=1e-6
+    )
+
+
 def test_msp_ranks_as_the_peer(case: Case, peer: Any) -> None:
     theirs = np.asarray(peer.MaxSoftmax(None).predict_logits(torch.from_numpy(case.outputs().logits)))
     np.testing.assert_array_equal(rankdata(ours("msp", case)), rankdata(theirs))

@@ -118,6 +118,7 @@ def test_the_suite_asks_about_tiny_imagenets_classes() -> None:
     assert set(suite.labels) <= thousand
 
 
+@pytest.mark.slow
 def test_a_run_gives_the_setting_table(small: Path, tmp_path: Path, tiny: Callable[..., Model]) -> None:
     table = run(
         "imagenet_es",

@@ -46,6 +46,7 @@ record = st.fixed_dictionaries(
 records = st.lists(record, max_size=5, unique_by=lambda row: row["image_id"])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(records)
 def test_round_trip(rows: list[dict[str, object]]) -> None:

@@ -130,6 +130,7 @@ def test_the_seed_decides_the_weights_and_workers_do_not(photos: Path, tmp_path:
     assert not same(folders[0], folders[2])
 
 
+@pytest.mark.slow
 def test_a_head_alone_leaves_all_other_layers_as_they_were(photos: Path, tmp_path: Path) -> None:
     made = recipe(photos, model="timm:resnet18@random", head_only=True, steps=2, data={"size": 32})
     folder = train(made, tmp_path / "head")

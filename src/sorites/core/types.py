@@ -221,25 +221,27 @@ class Outputs:
     @staticmethod
     def join(parts: Sequence[Outputs]) -> Outputs:
         """Concatenate outputs."""
-
-        def joined(arrays: list[Any]) -> Any:
-            return None if not arrays or arrays[0] is None else np.concatenate(arrays)
-
-        def chained(lists: list[Any]) -> Any:
-            return None if not lists or lists[0] is None else [x for part in lists for x in part or ()]
-
         inside = {
-            key: joined([part.inside[key] for part in parts]) for key in (parts[0].inside if parts else ())
+            key: _concatenated([part.inside[key] for part in parts])
+            for key in (parts[0].inside if parts else ())
         }
         return Outputs(
-            joined([part.logits for part in parts]),
-            joined([part.features for part in parts]),
-            chained([part.boxes for part in parts]),
+            _concatenated([part.logits for part in parts]),
+            _concatenated([part.features for part in parts]),
+            _chained([part.boxes for part in parts]),
             inside,
-            box_logits=chained([part.box_logits for part in parts]),
-            box_features=chained([part.box_features for part in parts]),
+            box_logits=_chained([part.box_logits for part in parts]),
+            box_features=_chained([part.box_features for part in parts]),
             independent=any(part.independent for part in parts),
         )
+
+
+def _concatenated(arrays: list[Any]) -> Any:
+    return None if not arrays or arrays[0] is None else np.concatenate(arrays)
+
+
+def _chained(lists: list[Any]) -> Any:
+    return None if not lists or lists[0] is None else [x for part in lists for x in part or ()]
 
 
 @dataclass(frozen=True)

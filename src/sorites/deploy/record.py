@@ -239,15 +239,21 @@ def _value(hint: Any, value: Any, name: str) -> Any:
     if value is None and type(None) in options:
         return None
     kind = next(option for option in options if option is not type(None))
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if is_dataclass(kind):
         return parsed(kind, value)  # type: ignore[arg-type]
+    if typing.get_origin(kind) is not None:
+        return _collection(kind, value, name)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected {kind}, got {value!r}")
+    return value
+
+
+def _collection(kind: Any, value: Any, name: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple and isinstance(value, list):
         return tuple(_value(arguments[0], part, name) for part in value)
     if origin is dict and isinstance(value, dict):
         return {key: _value(arguments[1], part, name) for key, part in value.items()}
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if origin is not None or not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{name}: expected {kind}, got {value!r}")
-    return value
+    raise TypeError(f"{name}: expected {kind}, got {value!r}")

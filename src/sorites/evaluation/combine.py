@@ -229,8 +229,7 @@ def combine(runs: Sequence[Run], partial: bool = False) -> Combined:
     """
     if not runs:
         raise SoritesError("expected at least one run, got none")
-    notes = [note for run in runs for note in _unfinished_notes(run, partial)] + sentences(runs, partial)
-    notes += [note for run in runs for note in overlap_notes(run.trained_on)]
+    notes = _notes_of_each(runs, partial)
     finished = [_finished_rows(run, partial) for run in runs]
     if len(runs) == 1:
         return Combined(finished[0], tuple(finished), (_ids(finished[0]),), tuple(notes))
@@ -246,11 +245,22 @@ def combine(runs: Sequence[Run], partial: bool = False) -> Combined:
     notes += [*shared.sentences(partial), *_differences(runs), *_refinement(runs, partial)]
     if not partial:
         tables_ = _shared_rows(tables_, shared, runs)
-    combined = pl.concat(tables_)
-    known_ids = [id_ for id_ in common_ids if id_ is not None]
-    if len(set(known_ids)) < len(known_ids):
-        combined = combined.unique(tables.KEY, keep="first", maintain_order=True)
+    combined = _without_doubles(tables_, common_ids)
     return Combined(combined, tuple(tables_), ids, tuple(notes), shared.comparable)
+
+
+def _without_doubles(parts: Sequence[pl.LazyFrame], common_ids: Sequence[str | None]) -> pl.LazyFrame:
+    """Concatenate tables; rows of runs that share an id are kept once."""
+    known_ids = [id_ for id_ in common_ids if id_ is not None]
+    if len(set(known_ids)) == len(known_ids):
+        return pl.concat(parts)
+    return pl.concat(parts).unique(tables.KEY, keep="first", maintain_order=True)
+
+
+def _notes_of_each(runs: Sequence[Run], partial: bool) -> list[str]:
+    unfinished = [note for run in runs for note in _unfinished_notes(run, partial)]
+    overlaps = [note for run in runs for note in overlap_notes(run.trained_on)]
+    return [*unfinished, *sentences(runs, partial), *overlaps]
 
 
 def _unfinished_notes(run: Run, partial: bool) -> list[str]:

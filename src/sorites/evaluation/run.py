@@ -188,8 +188,10 @@ def run(
         SoritesError: The suite cannot run, or the folder belongs to another run.
 
     Example:
-        run = sorites.run("demo", models=["lite0"], limit=20)
-        sorites.accuracy(run, by=["shift"])
+        >>> import sorites
+        >>> run = sorites.run("demo", models=["lite0"], shifts=["brightness"], levels=[1], limit=2, out="run")
+        >>> sorites.accuracy(run, by=["shift", "severity"]).select("shift", "severity", "n").rows()
+        [('brightness', 0.1, 2), ('clean', 0.0, 2)]
     """
     chosen = RunOptions(
         suite=suite,

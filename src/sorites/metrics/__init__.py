@@ -37,6 +37,7 @@ from sorites.metrics.camera import (
 )
 from sorites.metrics.comparison import paired_difference, rank, rank_agreement
 from sorites.metrics.confusion import confusion
+from sorites.metrics.control.tables import control_policies, control_transfer
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
 from sorites.metrics.detection.at_confidence import (
     box_confusion,
@@ -124,6 +125,8 @@ __all__ = [
     "calibration_error",
     "camera_control",
     "confusion",
+    "control_policies",
+    "control_transfer",
     "correlation",
     "corruption_error",
     "dial_accuracy",

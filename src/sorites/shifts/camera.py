@@ -169,6 +169,7 @@ def options(
     mosaic: bool = False,
     camera: Mapping[str, Any] | None = None,
     studio: Mapping[str, Any] | None = None,
+    lights: Mapping[str, float] | None = None,
 ) -> Shift:
     """Return the camera shift with other options.
 
@@ -178,15 +179,46 @@ def options(
         mosaic: Simulate a Bayer mosaic at twice the size of the image.
         camera: Values of ``Body`` to replace.
         studio: Values of ``Studio`` to replace.
+        lights: Light levels by name instead of the lamp on and off: the image is a print in a room that is
+            this bright, relative to the screen's white with the lamp on.
     """
     for kind, name, choices in (("camera grid", grid, GRIDS), ("camera body", body, BODIES)):
         if name not in choices:
             raise UnknownName(kind, str(name), choices, f"There are {', '.join(choices)}.")
     changed_body = _replace_values(BODIES[body], camera or {}, "camera")
     changed_studio = _replace_values(ES_STUDIO, studio or {}, "studio")
+    changed_studio = lit(changed_studio, lights) if lights is not None else changed_studio
     sweep = _sweep(changed_studio, changed_body, bool(mosaic))
-    settings = es_grid.grid(*GRIDS[grid])
+    settings = es_grid.grid(*GRIDS[grid], lights=lights or es_grid.LIGHTS)
     return replace(SHIFT, settings=settings, apply=_apply(sweep), _sweep=sweep)
+
+
+def lit(studio: Studio, lights: Mapping[str, float]) -> Studio:
+    """Return the studio with a print instead of the screen, at several light levels.
+
+    Everything in the frame is lit alike, so that the image, the veil and the surround are all proportional
+    to the level; 1 is as bright as the screen with the lamp on.
+
+    Raises:
+        SoritesError: There is no level, or one is not a number above 0.
+    """
+    wrong = [name for name, level in lights.items() if not _is_level(level)]
+    if wrong or not lights:
+        raise SoritesError(
+            "camera: lights must be levels above 0 by name, such as {dim = 0.1, bright = 4}, got"
+            f" {dict(lights)}"
+        )
+    veil = np.array(studio.veil["on"])
+    return replace(
+        studio,
+        white={name: studio.white["on"] * level for name, level in lights.items()},
+        veil={name: tuple((veil * level).tolist()) for name, level in lights.items()},
+        surround={name: studio.surround["on"] * level for name, level in lights.items()},
+    )
+
+
+def _is_level(level: object) -> bool:
+    return isinstance(level, int | float) and math.isfinite(level) and level > 0
 
 
 def _replace_values(obj: T, numbers: Mapping[str, Any], option: str) -> T:

@@ -80,6 +80,7 @@ def test_a_file_of_rules_is_checked_key_by_key(tmp_path: Path) -> None:
             read_gate(path)
 
 
+@pytest.mark.slow
 def test_a_worse_model_fails_on_its_dials_and_the_same_model_nowhere(runs: Path) -> None:
     worse = compare(runs / "base", runs / "weak")
     broken = {verdict.dial for verdict in judge(worse, Gate(fail_if=("drop > 2",))) if verdict.broken}

@@ -94,6 +94,7 @@ def test_a_cell_uses_each_prompt_before_one_comes_again() -> None:
     assert found == jobs((0, 1), rows, 7)[:5]
 
 
+@pytest.mark.slow
 def test_refused_images_are_drawn_again_given_up_and_counted(
     tiny: Pipe, prompts: Prompts, how: Distance, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def test_images_like_the_real_ones_are_nearer(tmp_path: Path) -> None:
     assert near["value"][0] == pytest.approx(own)
 
 
+@pytest.mark.slow
 def test_accuracy_is_asked_at_severity_0_once_per_image(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
     make_images(tiny, sliders, (0.0, 1.0), (1, 2), tmp_path, FEW, "png")
     assert len(images_in(tmp_path)) == 2 * 2, "two classes, two seeds; the shifts share them"

@@ -92,6 +92,7 @@ def test_training_brings_the_prediction_nearer_to_its_target(tiny: Pipe, tmp_pat
     assert found[1] < found[0]
 
 
+@pytest.mark.slow
 def test_an_interrupted_slider_goes_on_as_if_it_had_not_been(
     tiny: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

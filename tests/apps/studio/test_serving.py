@@ -77,6 +77,7 @@ def test_bodies_are_bounded_and_nonsense_is_refused(screen: Screen) -> None:
         assert b" 413 " in raw.recv(200)
 
 
+@pytest.mark.slow
 def test_a_review_is_hidden_behind_tokens_and_each_reviewer_has_one(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:

@@ -14,6 +14,7 @@ from sorites.apps.studio.sheets import images_of, sample_of, write_sheets
 from sorites.core.errors import SoritesError
 
 
+@pytest.mark.slow
 def test_one_sheet_per_image_with_holes_for_what_is_missing(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:

@@ -98,6 +98,7 @@ def _fails(unit: int) -> int:
     return unit
 
 
+@pytest.mark.slow
 def test_the_first_failure_is_raised_and_the_workers_end() -> None:
     with pytest.raises(ValueError, match="two"):
         list(processes([2], _fails, 2))

@@ -87,6 +87,7 @@ def test_table_7_cells_follow_from_its_printed_rows(tmp_path: Path) -> None:
         assert found[key] == pytest.approx(printed, abs=0.05 + 1e-9), key
 
 
+@pytest.mark.slow
 def test_table_7_cells_of_the_released_counts(released: Path) -> None:
     """By plain arithmetic on the counts; they are not the counts that table 7 was printed from, and
     stay within a point of it.
@@ -153,6 +154,7 @@ def test_counted_samples_are_never_paired(tmp_path: Path) -> None:
     assert "a: 200 rows, 0 errors\n" in check(str(out)) + "\n"
 
 
+@pytest.mark.slow
 def test_a_page_of_counts_has_the_settings_and_no_policies(released: Path, tmp_path: Path) -> None:
     page = sorites.report(released, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "79.6" in page

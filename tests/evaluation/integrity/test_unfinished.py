@@ -121,6 +121,7 @@ def test_a_folder_of_shards_alone_has_no_story(stopped: Callable[..., Path]) -> 
     assert sorites.read(run).collect().height == tables.read(run).collect().height
 
 
+@pytest.mark.slow
 def test_the_page_and_the_printed_table_say_it_at_the_top(
     stopped: Callable[..., Path], tmp_path: Path
 ) -> None:

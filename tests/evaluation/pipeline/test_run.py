@@ -94,6 +94,7 @@ def test_rows_do_not_depend_on_threads_and_batch(plan: Plan, threads: int, batch
     assert same(piped(plan, Pipeline(0, batch, threads=threads)), plain(plan))
 
 
+@pytest.mark.slow
 def test_rows_do_not_depend_on_processes_and_devices(plan: Plan) -> None:
     devices = [plan.models, {name: replace(model) for name, model in plan.models.items()}]
     assert same(piped(plan, Pipeline(2, 7, devices=devices)), plain(plan))
@@ -204,6 +205,7 @@ def test_a_failure_of_the_writer_ends_the_run(plan: Plan) -> None:
         list(Pipeline(0, 8).run(plan, tasks_of(plan), write))
 
 
+@pytest.mark.slow
 def test_a_run_with_producers_has_the_same_table_and_id(photos: Path, tmp_path: Path, tiny: Tiny) -> None:
     given = {"source": f"folder:{photos}", "models": [tiny()], "shifts": ["contrast"], "limit": 4}
     suite = parse({"name": "s"}, "test")
@@ -217,6 +219,7 @@ def grey(value: int) -> ImageU8:
     return np.full((20, 20, 3), value, np.uint8)
 
 
+@pytest.mark.slow
 def test_samples_of_functions_are_made_in_processes(tmp_path: Path, tiny: Tiny) -> None:
     source = Source("greys", [Sample(f"g{v}", Generated(grey, (v,)), label=0) for v in range(40)])
     suite = parse({"name": "s", "labels": ["n01440764", "n01443537", "n01484850", "n01491361"]}, "test")

@@ -124,6 +124,7 @@ def test_the_weights_are_parts_of_one_everywhere() -> None:
     assert sorted(few) == [33, 64, 65, 96]  # fields 50 and 70 %, azimuths 0 and 348.75 degrees
 
 
+@pytest.mark.slow
 def test_at_a_traced_place_a_point_of_light_becomes_the_traced_kernel() -> None:
     """Stars right and below of the axis, at every traced field and azimuth that the image holds."""
     kernels, side = any_lens(), 1201

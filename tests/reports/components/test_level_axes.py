@@ -26,6 +26,7 @@ def test_few_scorers_are_lines_of_the_level_means(ood_run: RunView) -> None:
     assert figures[0]["data"][2]["name"] == "&lt;b&gt;knn&lt;/b&gt;"
 
 
+@pytest.mark.slow
 def test_many_scorers_are_a_shaded_table_the_best_mean_first(crowded_run: RunView) -> None:
     drawn = level_axes(merge([crowded_run]))
     assert "application/json" not in drawn
@@ -46,6 +47,7 @@ def test_many_scorers_are_a_shaded_table_the_best_mean_first(crowded_run: RunVie
     assert f"n = {first['n'][0]}" in row.group()
 
 
+@pytest.mark.slow
 def test_a_level_of_thin_cells_alone_is_hatched_and_one_of_none_is_empty(crowded_run: RunView) -> None:
     kept = (pl.col("sem_level") != 3) & ((pl.col("sem_level") != 7) | (pl.col("cov_level") == 4))
     table = crowded_run.table.filter(pl.col("sem_level").is_null() | kept)

@@ -127,6 +127,7 @@ def _corners(box: dict[str, float]) -> np.ndarray:
     return np.array([[box[name] for name in ("x0", "y0", "x1", "y1")]])
 
 
+@pytest.mark.slow
 def test_every_number_follows_from_the_tables(home: Path) -> None:
     found = made()
     assert [dial.shift for dial in found.dials] == ["contrast", "gaussian_noise"]
@@ -164,6 +165,7 @@ def test_a_change_of_a_number_is_noticed(home: Path) -> None:
     assert not verify(home / "p")
 
 
+@pytest.mark.slow
 def test_the_model_is_loaded_once_and_again_gives_the_same_bytes(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_lost_objects_are_drawn_with_truth_and_prediction(view: View) -> None:
     assert "first lost:" in section.body
 
 
+@pytest.mark.slow
 def test_the_page_says_map_and_not_accuracy(view: View) -> None:
     html = render(view)
     assert "The 2 detectors have a mAP of" in html

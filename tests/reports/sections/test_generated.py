@@ -36,6 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_every_trajectory_is_a_dot_at_its_failure_severity(folder: Path) -> None:
     (figure,) = [
         json.loads(text)
@@ -53,6 +54,7 @@ def test_every_trajectory_is_a_dot_at_its_failure_severity(folder: Path) -> None
     assert figure["layout"]["xaxis"]["title"]["text"] == "severity (light)"
 
 
+@pytest.mark.slow
 def test_strips_show_the_images_that_the_dial_gives(folder: Path) -> None:
     body = drawn(folder)
     shown = re.findall(r'<img src="data:image/\w+;base64,([^"]+)" alt="([^"]+)"', body)
@@ -67,6 +69,7 @@ def test_strips_show_the_images_that_the_dial_gives(folder: Path) -> None:
     assert "filter" not in body
 
 
+@pytest.mark.slow
 def test_filtered_images_are_counted_and_marked(folder: Path) -> None:
     last = read(folder).filter(pl.col("severity") == 2).collect()
     write_facts(folder, "mine", last.select("image_id", valid=pl.lit(False)))
@@ -75,6 +78,7 @@ def test_filtered_images_are_counted_and_marked(folder: Path) -> None:
     assert body.count('class="wrong aside"') + body.count('class="aside"') == 6
 
 
+@pytest.mark.slow
 def test_other_runs_have_no_such_section(tmp_path: Path) -> None:
     run(world.suite(shifts=["jpeg"]), models=[world.model()], out=tmp_path / "run")
     assert drawn(tmp_path / "run") == ""

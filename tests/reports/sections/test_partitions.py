@@ -95,10 +95,12 @@ def test_a_filter_shows_what_it_took_out() -> None:
     assert filtering(merge([RunView(shown.table.with_columns(valid=pl.lit(True)), "x")])) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["partitions", "settings_map", "filtering"])
 def test_sections_stay_away_without_settings(name: str) -> None:
     assert name not in sections(view(drop="attrs"))
 
 
+@pytest.mark.slow
 def test_several_images_at_one_stop_are_no_strip() -> None:
     assert "strips" not in sections(view())

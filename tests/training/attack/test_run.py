@@ -47,6 +47,7 @@ def test_the_sweep_is_a_dial_of_the_table(done: Path) -> None:
     assert right[2] == 0
 
 
+@pytest.mark.slow
 def test_failure_severities_checks_and_the_page_read_it_as_any_run(done: Path, tmp_path: Path) -> None:
     failed = sorites.failure_severity(sorites.read(done))
     assert failed["shift"].to_list() == ["apgd_ce_l2", "apgd_dlr_l2"]

@@ -318,6 +318,7 @@ def test_a_classifier_without_gradients_is_explained_by_masks(tmp_path: Path) ->
             explain(run, limit=1, **wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_objects_that_a_detector_loses_are_explained(tmp_path: Path) -> None:
     model = Model("finder", bright_box, labels=("a", "b"), output="boxes", version="1")
     run = plain_run(model, tmp_path / "run")

@@ -334,16 +334,17 @@ def _match_sensor(
     # The outermost field does not influence the pitch.
     pitch = pitch_um([curve for by_colour in curves[:-1] for curve in by_colour])
     side, kept = side_for([shares(plane, pitch) for planes in psfs for plane in planes])
-    kernels, more = (
-        np.array([[centre_kernel(plane, pitch, side) for plane in planes] for planes in each])
-        for each in (psfs, between)
-    )
+    kernels, more = (_centre_kernels(each, pitch, side) for each in (psfs, between))
     sharp = tuple(_mean_mtf50(kernels, field) for field in FIELDS)
     more = more.reshape(len(FIELDS) - 1, len(BETWEEN), *kernels.shape[1:])
     return Blur(
         kernels, more, np.array(curves), np.array(fits37), np.array(fits12), pitch, sharp, window,
         lens.focus_mm, tuple(_shares(first, window)), kept,
     )  # fmt: skip
+
+
+def _centre_kernels(psfs: list[list[Array]], pitch: float, side: int) -> Array:
+    return np.array([[centre_kernel(plane, pitch, side) for plane in planes] for planes in psfs])
 
 
 def _turned_psfs(lit: list[tuple[float, Rays]], azimuth: float, window: int) -> list[Array]:

@@ -45,6 +45,7 @@ def test_without_levels_it_does_not_appear(ood_run: RunView) -> None:
     assert degrees(merge([dataclasses.replace(ood_run, table=flat)])) is None
 
 
+@pytest.mark.slow
 def test_each_set_has_its_own_map_lines_and_numbers(graded_run: RunView) -> None:
     section = degrees(merge([graded_run]))
     assert section is not None

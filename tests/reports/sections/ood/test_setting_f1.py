@@ -7,6 +7,7 @@ import json
 import re
 
 import polars as pl
+import pytest
 from tests.reports import worlds
 from tests.reports.texts import share
 
@@ -61,6 +62,7 @@ def test_the_ends_have_interval_and_n(es_run: RunView) -> None:
     assert share(auto).removesuffix("</small>") in section.body
 
 
+@pytest.mark.slow
 def test_f1_comes_before_the_fpr_of_ood_sets(es_run: RunView) -> None:
     """A run of ImageNet-ES with OOD sets shows both halves of figure 8, for every scorer."""
     html = render(merge([es_run]))
