@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from sorites import core
+from sorites import metrics
 from sorites.cli import app
 from sorites.core import table
 from sorites.core.errors import SoritesError
@@ -118,7 +118,7 @@ def test_the_whole_path_on_the_toy_world(tmp_path: Path) -> None:
     words = ["--source", f"cns_bench:{images}", "--labels", f"{images}/labels.txt", "--model", "toy:plain"]
     done = runner.invoke(app, ["run", "cns_bench", *words, "--out", str(tmp_path / "run")])
     assert done.exit_code == 0, done.output
-    surface = core.metric("grid_accuracy")(table.read(tmp_path / "run"))
+    surface = metrics.grid_accuracy(table.read(tmp_path / "run"))
     assert surface.select("shift", "first", "second", "n").rows() == [
         ("snow x night", first, second, 1) for first in (0.0, 0.5, 1.0) for second in (0.0, 0.5, 1.0)
     ]

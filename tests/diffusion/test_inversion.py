@@ -96,7 +96,7 @@ def test_photographs_of_the_toy_world_get_as_much_snow_as_asked_for(method: str)
     import torch
     from scipy.stats import spearmanr
 
-    severities, pipe, sliders = (0.1, 0.2, 0.3, 0.4, 0.5), load("toy"), shelf("toy")
+    severities, pipe, sliders = (0.1, 0.2, 0.3, 0.4, 0.5, 1.0), load("toy"), shelf("toy")
     how = PhotoEdit(method, SamplerOptions(steps=20, guidance=1.0, negative="", start=600))
     judge, amounts, kept, errors = world.load_classifier("all"), [], [], []
     for number in range(8):
@@ -105,11 +105,12 @@ def test_photographs_of_the_toy_world_get_as_much_snow_as_asked_for(method: str)
         slider = sliders.slider(pipe, "snow", Concept(number % 4, shape))
         words = f"a picture of a {shape}"
         found = edit_photograph(pipe, image, words, slider, (0.0, *severities), how, str(number))
-        amounts.append([snow_amount(one, image / 255, ground) for one in found[1:]])
+        # severity 0 is the photograph itself
+        amounts.append([0.0, *(snow_amount(one, image / 255, ground) for one in found[1:])])
         errors.append(psnr(found[0], image / 255))
-        middle = torch.from_numpy(found[1 + len(severities) // 2]).permute(2, 0, 1)[None]
+        middle = torch.from_numpy(found[3]).permute(2, 0, 1)[None]
         kept.append(int(judge(middle)[0, :4].argmax()) == number % 4)
-    correlation = spearmanr(np.tile(severities, len(amounts)), np.ravel(amounts)).statistic
+    correlation = spearmanr(np.tile([0.0, *severities], len(amounts)), np.ravel(amounts)).statistic
     assert correlation >= 0.9
     assert np.mean(kept) >= 0.85
     assert np.median(errors) >= 25

@@ -183,7 +183,11 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
     import diffusers
     import torch
 
-    options: dict[str, Any] = {"variant": _variant(folder / PARTS[kind][0])}
+    # Weights are converted while they are read, so that they are in memory once.
+    options: dict[str, Any] = {
+        "variant": _variant(folder / PARTS[kind][0]),
+        "torch_dtype": getattr(torch, dtype),
+    }
     if kind in ("sd", "pix2pix"):
         options.update(
             safety_checker=None, feature_extractor=None, image_encoder=None, requires_safety_checker=False
@@ -194,7 +198,7 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
             parts = getattr(diffusers, name).from_pretrained(
                 folder, local_files_only=True, use_safetensors=True, **options
             )
-            parts = parts.to(device, getattr(torch, dtype))
+            parts = parts.to(device)
     except Exception as error:  # a damaged or partial folder can make the libraries raise anything
         raise SoritesError(
             f"cannot load the pipeline in {folder}: {reason(error)}. Expected {EXPECTED}"
