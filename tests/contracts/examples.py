@@ -26,7 +26,6 @@ FRUIT = ("apple", "pear", "plum", "fig")
 """The classes of models that bring their own."""
 
 FUNCTION = """
-import numpy as np
 def logits(images):
     return np.stack([np.resize(p.mean(axis=(0, 1)), 1000) * np.cos(np.arange(1000)) for p in images]).astype(np.float32)
 """
@@ -93,6 +92,12 @@ def crops(folder: Path) -> str:
     return f"crops:{timm(folder)},{boxes(folder)}"
 
 
+def groups(folder: Path) -> str:
+    """Two groups of the classes of the ONNX model above."""
+    (folder / "groups.json").write_text(json.dumps({"round": FRUIT[:2], "long": FRUIT[2:]}))
+    return f"groups:{folder / 'groups.json'},{onnx(folder)}"
+
+
 def python(folder: Path) -> str:
     """A function in a module; the fixture puts the folder on the path of modules."""
     (folder / "contract_model.py").write_text(FUNCTION)
@@ -103,6 +108,7 @@ MODELS: Mapping[str, Maker] = {
     "boxes": boxes,
     "crops": crops,
     "diffusion": diffusion,
+    "groups": groups,
     "onnx": onnx,
     "open_clip": open_clip,
     "python": python,
@@ -174,6 +180,14 @@ def parquet(folder: Path) -> str:
     return f"parquet:{folder}/*.parquet"
 
 
+def csv(folder: Path) -> str:
+    """Two images that a list names."""
+    for i in range(2):
+        layouts.save(folder / f"{i}.png", layouts.scene(i, 20, 30))
+    (folder / "list.csv").write_text("path,label\n0.png,3\n1.png,7\n")
+    return f"csv:{folder / 'list.csv'}"
+
+
 def context(folder: Path) -> str:
     """Composites of one cut-out in drawn places, made by the function behind ``sorites context``."""
     from tests.datasets.test_context import disc
@@ -232,6 +246,7 @@ def slider(folder: Path) -> str:
     return "slider:toy?seeds=1&severities=0.5,1&steps=2"
 
 
+<<<<<<< HEAD
 def edited(folder: Path) -> str:
     """Photographs of two shapes, moved along the sliders that the package carries, in few steps."""
     import numpy as np
@@ -246,12 +261,26 @@ def edited(folder: Path) -> str:
     return f"edited:toy?photos=folder:{folder}&severities=0.2,0.5&steps=3"
 
 
+=======
+def python_source(folder: Path) -> str:
+    """A list of samples in a module that is on the path already."""
+    return "python:tests.contracts.examples:SAMPLES"
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+SAMPLES = [core.Sample(name, core.FileRef(DOCS / name), label=7) for name in ("report.png", "weather.jpg")]
+
+>>>>>>> main
 SOURCES: Mapping[str, Maker] = {
     "cifar": cifar,
     "cns_bench": laid(layouts.cns_bench, "cns_bench:{}"),
     "coco": lambda folder: f"coco:{annotated(folder)}/a.json",
     "context": context,
+<<<<<<< HEAD
     "edited": edited,
+=======
+    "csv": csv,
+>>>>>>> main
     "focus": laid(layouts.focus, "focus:{}"),
     "folder": laid(functools.partial(layouts.photos, count=8), "folder:{}"),
     "imagenet_es": laid(layouts.imagenet_es, "imagenet_es:{}/es-test"),
@@ -259,6 +288,7 @@ SOURCES: Mapping[str, Maker] = {
     "is_ood": laid(layouts.is_ood, "is_ood:{}"),
     "nuimages": nuimages,
     "parquet": parquet,
+    "python": python_source,
     "raw": raw,
     "slider": slider,
     "webdataset": laid(layouts.shards, "webdataset:{}"),

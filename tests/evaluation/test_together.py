@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +112,24 @@ def test_two_folders_share_no_sample_though_their_files_have_the_same_names(
     assert "clearly ahead" not in page
     assert "is best under shift" not in page
     assert "Does the order of the models change?" not in page
+
+
+def test_one_folder_under_two_spellings_shares_its_samples(
+    go: Callable[..., Path], tmp_path: Path, places: dict[str, Path]
+) -> None:
+    places["again"] = places["here"].parent / "." / ".." / places["here"].parent.name / places["here"].name
+    places["copy"] = Path(shutil.copytree(places["here"], tmp_path / "copied" / "here"))
+    one = go("one", "jpeg")
+    for place in ("again", "copy"):
+        table, notes = read(one, go("two", "jpeg", place=place))
+        assert notes == ""
+        assert table["source"].unique().to_list() == ["folder"]
+        assert table["run_id"].n_unique() == 1
+        assert sorites.paired_difference(table, other="one")["n"].max() == 12
+    changed = next(places["copy"].rglob("*.png"))
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(changed)
+    table, notes = read(one, go("three", "jpeg", place="copy"))
+    assert "share no sample" in notes
 
 
 def test_what_makes_the_images_differ_is_said(go: Callable[..., Path]) -> None:

@@ -17,8 +17,8 @@ CameraSpec = Annotated[
     str,
     typer.Option(
         "--camera",
-        metavar="ccapi:URL|ptp|virtual",
-        help="Camera: Canon over HTTP, USB, or virtual.",
+        metavar="ccapi:URL|ptp|uvc:PLACE|libcamera:N|virtual",
+        help="Camera: Canon over HTTP, USB, webcam or stream, camera module, or virtual.",
     ),
 ]
 LampSpec = Annotated[
@@ -207,7 +207,10 @@ MULTICAST = (
 
 def check(
     camera: Annotated[
-        str | None, typer.Option("--camera", metavar="ccapi:URL|ptp|virtual", help="Camera to check.")
+        str | None,
+        typer.Option(
+            "--camera", metavar="ccapi:URL|ptp|uvc:PLACE|libcamera:N|virtual", help="Camera to check."
+        ),
     ] = None,
     lamps: Annotated[
         str | None,
@@ -315,7 +318,7 @@ def characterize(
         str | None,
         typer.Option(
             "--camera",
-            metavar="ccapi:URL|ptp|virtual",
+            metavar="ccapi:URL|ptp|uvc:PLACE|libcamera:N|virtual",
             help="Take the frames with this camera, of a white and of a black screen.",
         ),
     ] = None,

@@ -20,6 +20,7 @@ from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.evaluation.integrity.unfinished import Unfinished, unfinished
 from sorites.evaluation.overlap import overlap_notes, overlap_of
+from sorites.evaluation.storage.folder import MANIFEST_FILE, read_manifest
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import RunRecord
 from sorites.io.listed import RUN
@@ -148,6 +149,8 @@ class Run(Protocol):
     def aside(self) -> pl.Series | None: ...
     @property
     def trained_on(self) -> Mapping[str, tuple[int, int]]: ...
+    @property
+    def folder(self) -> Path | None: ...
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,8 @@ class Folder:
     """Ids of the images that filters rejected; None if there are none."""
     trained_on: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """By model that was trained on samples of the run: how many of how many."""
+    folder: Path | None = None
+    """The run folder."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +209,8 @@ def open_folder(run: str | Path) -> Folder:
     table = tables.read(folder)
     record = read_record(folder) if (folder / RUN).exists() else None
     counts = {} if record is None else overlap_of(folder)
-    return Folder(table, str(folder), record, unfinished(folder), tables.rejected_images(folder), counts)
+    aside = tables.rejected_images(folder)
+    return Folder(table, str(folder), record, unfinished(folder), aside, counts, folder)
 
 
 def open_folders(runs: Sequence[str | Path]) -> list[Folder]:
@@ -233,9 +239,10 @@ def combine(runs: Sequence[Run], partial: bool = False) -> Combined:
     finished = [_finished_rows(run, partial) for run in runs]
     if len(runs) == 1:
         return Combined(finished[0], tuple(finished), (_ids(finished[0]),), tuple(notes))
-    common_ids = [_common_id(run) for run in runs]
+    specs = _source_specs(runs)
+    common_ids = [_common_id(run, specs) for run in runs]
     tables_ = [
-        _with_source(table if id_ is None else table.with_columns(run_id=pl.lit(id_)), run, runs)
+        _with_source(table if id_ is None else table.with_columns(run_id=pl.lit(id_)), run, specs)
         for table, id_, run in zip(finished, common_ids, runs, strict=True)
     ]
     ids = tuple(
@@ -420,28 +427,67 @@ def _as_text(value: object) -> str:
     return "none" if value is None else json.dumps(value, sort_keys=True, default=str)
 
 
-def _with_source(table: pl.LazyFrame, run: Run, runs: Sequence[Run]) -> pl.LazyFrame:
-    """Make source names unique if one reader read several paths, since ids in two folders may be equal by
+def _source_specs(runs: Sequence[Run]) -> dict[str, str]:
+    """Return one spec for each spec of a source: the same for those with the same images.
+
+    A folder may be spelled in two ways, or be a copy of another: sources of one reader are the same if the
+    samples with equal ids have equal content in the manifests of their runs.
+    """
+    same: dict[str, str] = {}
+    first: list[Run] = []
+    for run in runs:
+        if run.record is None or run.record.suite.source in same:
+            continue
+        spec = run.record.suite.source
+        twin = next((other for other in first if _same_images(other, run)), None)
+        same[spec] = spec if twin is None or twin.record is None else twin.record.suite.source
+        first += [run] if twin is None else []
+    return same
+
+
+def _same_images(one: Run, two: Run) -> bool:
+    """Return whether two runs have samples in common, all with equal content and read in the same way."""
+    readers = {split_spec(run.record.suite.source)[0] for run in (one, two) if run.record is not None}
+    if len(readers) > 1 or one.folder is None or two.folder is None:
+        return False
+    manifests = [_first_source(run.folder, run.record) for run in (one, two) if run.folder and run.record]
+    if any(listed is None for listed in manifests):
+        return False
+    mine, theirs = manifests
+    both = mine.join(theirs, on=["sample_id", "shift", "severity", "params"], suffix="_two", nulls_equal=True)
+    return both.height > 0 and bool((both["content"] == both["content_two"]).fill_null(False).all())
+
+
+def _first_source(folder: Path, record: RunRecord) -> pl.DataFrame | None:
+    """Return the manifest of the first source of a run; None if it has none."""
+    if not (folder / MANIFEST_FILE).exists():
+        return None
+    further = [entry.name for entry in record.suite.sources]
+    return read_manifest(folder).filter(~pl.col("source").is_in(further))
+
+
+def _with_source(table: pl.LazyFrame, run: Run, specs: Mapping[str, str]) -> pl.LazyFrame:
+    """Make source names unique if one reader read several sources, since ids in two folders may be equal by
     chance.
     """
     if run.record is None:
         return table
     suite = run.record.suite
     reader, _ = split_spec(suite.source)
-    specs = {record.suite.source for record in _records(runs)}
-    if len([other for other in specs if split_spec(other)[0] == reader]) < 2:
+    if len({spec for spec in specs.values() if split_spec(spec)[0] == reader}) < 2:
         return table
     own = pl.col("source") == (suite.source_name or reader)
-    return table.with_columns(source=pl.when(own).then(pl.lit(suite.source)).otherwise("source"))
+    return table.with_columns(source=pl.when(own).then(pl.lit(specs[suite.source])).otherwise("source"))
 
 
-def _common_id(run: Run) -> str | None:
+def _common_id(run: Run, specs: Mapping[str, str]) -> str | None:
     """Return an id that is equal for runs with the same samples and random draws, or None for a bare
     table.
     """
     if run.record is None:
         return None
     causes = run.record.suite.model_dump(mode="json", include={"source", "frame", "labels"})
+    causes["source"] = specs[run.record.suite.source]
     return digest(json.dumps(causes, sort_keys=True), run.record.suite.seed).hex()
 
 

@@ -101,7 +101,7 @@ def run(
     padding: str | None = None,
     lenses: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
-    labels: str | Sequence[str] | None = None,
+    labels: str | Path | Sequence[str] | None = None,
     limit: int | None = None,
     seed: int | None = None,
     id_sources: Mapping[str, str | Source] | None = None,

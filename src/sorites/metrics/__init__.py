@@ -7,7 +7,7 @@ the table; it loads no images and knows nothing about runs. To write a metric, u
 ``interval_note`` reports where the coverage of an answer's intervals is known to differ from 95 %.
 """
 
-from sorites.metrics.abstention import aurc, risk_coverage
+from sorites.metrics.abstention import augrc, aurc, risk_coverage, scod
 from sorites.metrics.accuracy import (
     accuracy,
     accuracy_drop,
@@ -24,7 +24,7 @@ from sorites.metrics.accuracy import (
     with_lenses,
 )
 from sorites.metrics.attributes import attribute_accuracy, attribute_gap, ood_share, partition_accuracy
-from sorites.metrics.calibration import calibration_error, reliability
+from sorites.metrics.calibration import adaptive_calibration_error, calibration_error, reliability
 from sorites.metrics.camera import (
     camera_control,
     disagreement,
@@ -46,6 +46,13 @@ from sorites.metrics.detection.at_confidence import (
     box_precision,
     box_recall,
 )
+from sorites.metrics.detection.box_grids import (
+    box_failure_contour,
+    box_interaction,
+    grid_kept,
+    grid_map,
+    grid_recall,
+)
 from sorites.metrics.detection.box_ood import box_auroc, box_fpr95, unknown_flagged, unknown_recall
 from sorites.metrics.detection.failure import (
     box_failure_histogram,
@@ -59,9 +66,9 @@ from sorites.metrics.detection.mean_ap import (
     map_corruption_error,
     map_drop,
     map_numbers,
-    map_rank,
     mean_map,
 )
+from sorites.metrics.detection.ranks import map_rank
 from sorites.metrics.detection.tide import tide
 from sorites.metrics.failure import (
     failure_histogram,
@@ -103,9 +110,11 @@ __all__ = [
     "SETTING_KEY",
     "accuracy",
     "accuracy_drop",
+    "adaptive_calibration_error",
     "answer_frame",
     "attribute_accuracy",
     "attribute_gap",
+    "augrc",
     "aupr_in",
     "aupr_in_trapz",
     "aupr_out",
@@ -116,9 +125,11 @@ __all__ = [
     "box_confusion",
     "box_curve",
     "box_f1",
+    "box_failure_contour",
     "box_failure_histogram",
     "box_failure_severity",
     "box_fpr95",
+    "box_interaction",
     "box_precision",
     "box_recall",
     "box_survival",
@@ -143,6 +154,9 @@ __all__ = [
     "fpr95_id_pos",
     "fpr95_ood_pos",
     "grid_accuracy",
+    "grid_kept",
+    "grid_map",
+    "grid_recall",
     "half_accuracy_severity",
     "interaction",
     "interval_note",
@@ -178,6 +192,7 @@ __all__ = [
     "relative_corruption_error",
     "reliability",
     "risk_coverage",
+    "scod",
     "score_accuracy",
     "score_histogram",
     "select_rows",

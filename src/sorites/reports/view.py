@@ -6,12 +6,14 @@ import functools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from sorites.analysis.features import Features, Vectors
 from sorites.analysis.filter.filtering import FilterRecord
+from sorites.analysis.uncertainty.kept import Logits
 from sorites.core import CLEAN, SHIFTS, ImageU8, Metric, SettingValue, Shift
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, class_name
@@ -37,6 +39,8 @@ class RunView:
     """Takes (sample_id, shift, severity or params), returns the input image; may raise SoritesError."""
     features: Features | None = None
     """Takes (model, image ids) and returns the stored features; None if there are none."""
+    logits: Logits | None = None
+    """Takes a model and yields image ids with their kept logits; None if there are none."""
     filtered: FilterRecord | None = None
     """The record of the out-of-class filter; None if no images were filtered."""
     unfinished: Unfinished | None = None
@@ -49,6 +53,8 @@ class RunView:
     """By model that was trained on samples of the run: how many of how many."""
     fits: Mapping[str, ModelFit] = field(default_factory=dict)
     """The training images on which the scorers of each model were fitted."""
+    folder: Path | None = None
+    """The run folder; None for a bare table."""
 
     @property
     def suite(self) -> Suite | None:
@@ -154,6 +160,7 @@ def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
     if not names:
         return run
     stored, former = run.features, {new: old for old, new in names.items()}
+    kept = run.logits
 
     def features(model: str, images: Collection[str]) -> Vectors:
         return Vectors() if stored is None else stored(former.get(model, model), images)
@@ -164,6 +171,7 @@ def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
         table=table,
         record=renamed(run.record, names),
         features=None if stored is None else features,
+        logits=None if kept is None else lambda model: kept(former.get(model, model)),
         fits=with_names(run.fits, names),
     )
 

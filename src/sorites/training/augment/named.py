@@ -148,7 +148,7 @@ def of_recipe(names: str, size: int, options: Options) -> Augmentation | None:
 def _names(spec: str) -> list[str]:
     names = [name.strip() for name in spec.split(",")]
     for name in names:
-        if name not in NAMED and name not in SHIFTS.names():
+        if name not in NAMED and name not in SHIFTS:
             available = [*NAMED, *SHIFTS.names()]
             raise UnknownName(
                 "augmentation",
@@ -164,7 +164,7 @@ def _split_options(names: Sequence[str], options: Options) -> tuple[dict[str, An
 
     Some plain options of ``digital`` share their name with a shift.
     """
-    shifts = {key for key, value in options.items() if key in SHIFTS.names() and isinstance(value, Mapping)}
+    shifts = {key for key, value in options.items() if key in SHIFTS and isinstance(value, Mapping)}
     of_parts = {key: value for key, value in options.items() if key in NAMED or key in names or key in shifts}
     return of_parts, {key: value for key, value in options.items() if key not in of_parts}
 
