@@ -75,7 +75,7 @@ def test_an_image_depends_on_its_photograph_and_severity_alone(tiny: Pipe, metho
     plain = edit_photograph(tiny, image, "a disc", None, (1.0,), how, "a")[0]
     np.testing.assert_array_equal(plain, edited((0.0,))[0])
     if method == "edit_friendly":
-        np.testing.assert_allclose(plain, image / 255, atol=1e-4)
+        np.testing.assert_allclose(plain, image / 255, atol=1e-3)
 
 
 def test_what_cannot_be_inverted_is_refused(tiny: Pipe) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -194,7 +195,9 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
         )
     options.update(dict.fromkeys(_null_components(folder)))
     try:
-        with silence_libraries():
+        with silence_libraries(), warnings.catch_warnings():
+            # Newer versions of diffusers call it dtype; older ones do not know that name.
+            warnings.filterwarnings("ignore", message="`torch_dtype` is deprecated", category=FutureWarning)
             parts = getattr(diffusers, name).from_pretrained(
                 folder, local_files_only=True, use_safetensors=True, **options
             )
