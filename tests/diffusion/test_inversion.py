@@ -60,6 +60,7 @@ def test_steps_are_those_of_diffusers(tiny: Pipe, eta: float) -> None:
             latents = wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_an_image_depends_on_its_photograph_and_severity_alone(tiny: Pipe, method: str) -> None:
     image, _ = photograph("disc", 0)

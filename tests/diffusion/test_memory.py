@@ -62,6 +62,7 @@ def test_images_decoded_in_parts_are_those_decoded_together(
     assert drawing_bytes(tiny, FEW, 4) <= before
 
 
+@pytest.mark.slow
 def test_the_batch_that_fits_fills_the_memory(tiny: Pipe) -> None:
     """Peaks grow by the same amount with every image, so two of them tell the largest batch."""
     one, four, five = (drawing_bytes(tiny, FEW, batch) for batch in (1, 4, 5))
@@ -72,6 +73,7 @@ def test_the_batch_that_fits_fills_the_memory(tiny: Pipe) -> None:
     assert fitting_batch(tiny, FEW) == 64, "a small pipeline is limited by the cap alone"
 
 
+@pytest.mark.slow
 def test_training_in_parts_and_with_checkpoints_learns_the_same(tiny: Pipe, tmp_path: Path) -> None:
     recipe = replace(QUICK, steps=2, batch=4)
     settings = {

@@ -97,6 +97,7 @@ def test_what_cannot_be_is_said(photos: Path, options: str, said: str) -> None:
         read(f"edited:toy?{options.replace('PHOTOS', str(photos))}")
 
 
+@pytest.mark.slow
 def test_similarity_and_reconstruction_stand_beside_accuracy(photos: Path, tmp_path: Path) -> None:
     """The medians are those of the measured degrees; what was not measured is null."""
     (photos / "cup" / "p.png").unlink()

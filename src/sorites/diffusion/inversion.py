@@ -96,9 +96,9 @@ class Walker:
 
         schedule, guided = self.schedule, self.guidance > 1
         time, share = schedule.times[index], schedule.before[index].to(latents)
-        active = severities is not None and bool((severities != 0).any())
-        scales = severities[:, None] if active else None
-        self.dial.scales = torch.cat([scales, scales]) if active and guided else scales
+        if severities is not None and bool((severities != 0).any()):
+            scales = severities[:, None]
+            self.dial.scales = torch.cat([scales, scales]) if guided else scales
         hidden, added = Words.batch([self.words] * len(latents), guided)
         out = predict(self.pipe, torch.cat([latents] * 2) if guided else latents, time, hidden, added)
         self.dial.scales = None

@@ -62,7 +62,7 @@ def peak_bytes(task: Callable[[], Any]) -> int:
         live["bytes"] += size
         peak["bytes"] = max(peak["bytes"], live["bytes"])
 
-    class Counting(TorchDispatchMode):
+    class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
             # What an operation was given existed before, or has been counted.
@@ -76,7 +76,7 @@ def peak_bytes(task: Callable[[], Any]) -> int:
                     count(leaf)
             return out
 
-    with Counting():
+    with Counting():  # type: ignore[no-untyped-call]
         task()
     return peak["bytes"]
 

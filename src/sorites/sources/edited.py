@@ -131,7 +131,9 @@ def _sample(sample: Sample, editor: Editor, levels: tuple[float, ...]) -> Sample
     about = "what the diffusion model makes of a photograph without an edit"
     dials.append(OwnDial(RECONSTRUCTION, (1.0,), plain, version=editor.base, about=about))
     image = Generated(editor.square, (sample.image, sample.framed), version=editor.pipe.side)
-    return Sample(sample.id, image, sample.label, attrs=sample.attrs, framed=True, dials=tuple(dials))
+    return Sample(
+        sample.id, image, sample.label, sample.accept, attrs=sample.attrs, framed=True, dials=tuple(dials)
+    )
 
 
 def _sweep(editor: Editor, sample: Sample, shift: str, severities: Sequence[float]) -> Iterator[ImageF32]:

@@ -170,7 +170,7 @@ def trajectories(
     path = [latents]
     with torch.no_grad():
         for time in scheduler.timesteps[:last]:
-            parts = latents.split(per_pass or len(latents))
+            parts = torch.split(latents, per_pass or len(latents))
             out = torch.cat([predicted(pipe, part, time, words, dial, recipe) for part in parts])
             latents = scheduler.step(out, time, latents, return_dict=False)[0]
             path.append(latents)
@@ -324,7 +324,7 @@ def _losses(
         if step % recipe.refresh == 0:
             last = index if recipe.refresh == 1 else recipe.noise_steps - 1
             path = trajectories(pipe, words[0], dial, recipe, side, last, draw, per_pass)
-        for part in path[index].split(per_pass or recipe.batch):
+        for part in torch.split(path[index], per_pass or recipe.batch):
             yield loss(pipe, part, times[index], words, dial, recipe) * (len(part) / recipe.batch)
 
     return at
