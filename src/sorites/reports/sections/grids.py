@@ -313,7 +313,8 @@ def _table(shift: str, maps: Maps) -> Html:
         " corrected for all combinations (Holm). Severe shifts cannot add up: their values are negative."
     )
     heads = [" · ".join(names), maps.joint, "if additive", "interaction, points", "p", "n"]
-    return grid(heads, lines, text=1, caption=caption) if lines else EMPTY
+    # Beside the table, not in it: a narrow page scrolls tables.
+    return join([tag("p", caption, cls="note"), grid(heads, lines, text=1)]) if lines else EMPTY
 
 
 def _points(value: float | None) -> str:
