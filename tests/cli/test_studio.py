@@ -18,7 +18,7 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
         (["capture", "--source", "folder:none", "--out", "x"], "a folder of images, but none"),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--camera", "cannon"],
-            "no camera named 'cannon'. There are ccapi:URL, ptp, virtual",
+            "no camera named 'cannon'. There are ccapi:URL, ptp, uvc:PLACE",
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--lamps", "hew:1"],

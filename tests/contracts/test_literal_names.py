@@ -134,6 +134,12 @@ def coco(root: Path, grey: int) -> str:
     return f"coco:{root}/instances.json"
 
 
+def csv(root: Path, grey: int) -> str:
+    make_image(root / "a.png", grey)
+    (root / "list.csv").write_text("path,label\na.png,tabby\n", encoding="utf-8")
+    return f"csv:{root}/list.csv"
+
+
 def yolo(root: Path, grey: int) -> str:
     make_image(root / "images/a.png", grey)
     (root / "labels").mkdir()
@@ -146,7 +152,7 @@ READERS: dict[str, Callable[[Path, int], str]] = {
     "folder": folder, "built": built, "context": context, "webdataset": webdataset, "cns_bench": cns_bench,
     "annotated": annotated,
     "focus csv": focus("csv"), "focus parquet": focus("parquet"), "is_ood": is_ood,
-    "coco": coco, "yolo": yolo, "parquet": parquet,
+    "coco": coco, "csv": csv, "yolo": yolo, "parquet": parquet,
 }  # fmt: skip
 
 

@@ -410,13 +410,16 @@ def scorer(spec: str, **params: Any) -> Scorer:
 
 def scorer_version(spec: str) -> int | str:
     """Return the version of a scorer's numbers: attribute ``version`` of its class or function, else
-    ``Scorer.version``. That of user code is a hash of the code unless it declares a version itself.
+    ``Scorer.version``, and the hash of the files that its parameters name (``content``). That of user code is
+    a hash of the code unless it declares a version itself.
     """
-    name, _ = scorer_params(spec, {})
+    name, params = scorer_params(spec, {})
+    made = SCORERS.get(name)
     if name.startswith(PREFIX):
-        return declared_version(SCORERS.get(name))
-    version: int | str = getattr(SCORERS.get(name), "version", Scorer.version)
-    return version
+        return declared_version(made)
+    version: int | str = getattr(made, "version", Scorer.version)
+    content = made.content(**params) if hasattr(made, "content") else ""
+    return f"{version} {content}" if content else version
 
 
 def scorer_candidates(spec: str) -> dict[str, dict[str, Any]]:

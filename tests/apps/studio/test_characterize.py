@@ -24,6 +24,7 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
 VIRTUAL = DeviceOptions("virtual", "none", megapixels=0.2)
 
 
+@pytest.mark.slow
 def test_twenty_frames_of_the_virtual_camera_give_back_its_sensor(tmp_path: Path) -> None:
     out = tmp_path / "camera.toml"
     table, notes = characterize_camera(
