@@ -354,6 +354,35 @@ def characterize(
     say(f"wrote {out}\nnext: sorites run {out} --source folder:PHOTOS", err=True)
 
 
+def screen(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The suite to write.")] = Path(
+        "screen.toml"
+    ),
+    camera: CameraSpec = "virtual",
+    lamps: LampSpec = "none",
+    stage: Annotated[
+        str, typer.Option("--stage", metavar="WxH", help="Size of the grey area on the screen, in pixels.")
+    ] = "500x500",
+    bind: Bind = "127.0.0.1",
+    port: Port = 0,
+    fingerprint: Fingerprint = None,
+    megapixels: Megapixels = 0.5,
+    format: Format = "table",
+) -> None:
+    """Measure gamma, veil and flicker of the screen for the simulated camera.
+
+    Photographs a grey ramp and repeated whites as RAW files, under each light
+    of the lamps, and writes a suite whose simulated screen has these values.
+    """
+    from sorites.apps.studio.devices import DeviceOptions
+    from sorites.apps.studio.measuring.sessions import measure_screen_light
+    from sorites.cli.printing import print_frame
+
+    devices = DeviceOptions(camera, lamps, False, "centre", bind, fingerprint, megapixels=megapixels)
+    print_frame(measure_screen_light(devices, out, stage, port, lambda text: say(text, err=True)), format)
+    say(f"wrote {out}\nnext: sorites run {out} --source folder:PHOTOS", err=True)
+
+
 def sheets(folder: CaptureFolderArgument) -> None:
     """Write one contact sheet per image: all settings under both lights.
 
@@ -385,12 +414,45 @@ def review(
     """Serve the contact sheets to reviewers, who flag errors.
 
     Flags: crop error, missed image, label mismatch, note. "sorites studio
-    capture --reshoot" photographs every flagged image again.
+    capture --reshoot" takes every flagged photograph again.
     """
     from sorites.apps.studio.folder import open_folder
     from sorites.apps.studio.review.server import serve
 
     serve(open_folder(folder), reviewers, bind, port, seconds, say)
+
+
+def rectify(
+    folder: CaptureFolderArgument,
+    calibration: Annotated[
+        str,
+        typer.Option(
+            "--calibration",
+            metavar="own|next|best",
+            help="Calibration before the photograph, after it, or the one that fits its image better.",
+        ),
+    ] = "own",
+    quality: Annotated[
+        int, typer.Option("--quality", metavar="N", min=1, max=100, help="JPEG quality.")
+    ] = 95,
+) -> None:
+    """Rectify the photographs of a capture again, from the camera's files.
+
+    Needs a capture with --originals keep or jpeg. Restores damaged and
+    deleted photographs too. A crop error that was flagged no longer counts;
+    other flags do until the photograph is taken again.
+    """
+    from sorites.apps.studio.folder import open_folder
+    from sorites.apps.studio.review.rectify import rectify_again
+    from sorites.core.progress import bars
+
+    opened = open_folder(folder)
+    with bars() as bar:
+        done = rectify_again(opened, calibration, quality, bar("photographs", len(opened.done())))
+    say(f"{len(done.changed)} photographs were rectified again, {done.same} are as before")
+    if done.left_out:
+        path, reason = next(iter(done.left_out.items()))
+        say(f"{len(done.left_out)} were left out, for example {path}: {reason}", err=True)
 
 
 app = typer.Typer(
@@ -448,7 +510,7 @@ def capture(
         int, typer.Option("--calibrate-every", metavar="N", min=1, help="Calibrate after every N images.")
     ] = 20,
     reshoot: Annotated[
-        bool, typer.Option("--reshoot", help="Photograph the images flagged by reviewers again.")
+        bool, typer.Option("--reshoot", help="Take the photographs flagged by reviewers again.")
     ] = False,
     brightness: Annotated[
         float, typer.Option("--brightness", min=1, max=100, help="Brightness of the lamps, in percent.")
@@ -538,6 +600,8 @@ def tell(done: Summary, labels: str | None) -> None:
 app.command()(check)
 app.command()(calibrate)
 app.command()(characterize)
+app.command()(screen)
 app.command()(sheets)
 app.command()(review)
+app.command()(rectify)
 app.command()(control)

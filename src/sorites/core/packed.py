@@ -55,6 +55,14 @@ class TextColumn:
             ends.astype(np.uint32 if not len(ends) or ends[-1] < 1 << 32 else np.int64),
         )
 
+    @classmethod
+    def joined(cls, data: bytes, ends: NDArray[np.int64]) -> TextColumn:
+        """Return a column of strings that are concatenated already, given where each ends."""
+        made = cls(())
+        made._bytes, small = data, not len(ends) or ends[-1] < 1 << 32
+        made._ends = ends.astype(np.uint32 if small else np.int64)
+        return made
+
     def __getitem__(self, index: int) -> str:
         start = self._ends[index - 1] if index else 0
         return self._bytes[start : self._ends[index]].decode("utf-8", "surrogatepass")

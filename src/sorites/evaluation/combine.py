@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import polars as pl
 
@@ -23,27 +23,15 @@ from sorites.evaluation.overlap import overlap_notes, overlap_of
 from sorites.evaluation.storage.folder import MANIFEST_FILE, read_manifest
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import RunRecord
+from sorites.evaluation.storage.variants import (
+    apart_notes,
+    distinct_conditions,
+    short_version,
+    with_conditions,
+    with_names,
+)
 from sorites.io.listed import RUN
 from sorites.io.stores import to_path
-from sorites.suites.suite import Suite
-
-V = TypeVar("V")
-
-# Minimum number of characters shown of a version; more if two versions have the same prefix.
-MIN_VERSION_LENGTH = 6
-
-
-def short_version(version: str, others: Sequence[str] = ()) -> str:
-    """Return the shortest prefix of a version that differs from others, or "no version"."""
-    length = next(
-        (
-            n
-            for n in range(MIN_VERSION_LENGTH, len(version))
-            if all(other[:n] != version[:n] for other in others)
-        ),
-        len(version),
-    )
-    return version[:length] or "no version"
 
 
 def distinct_names(records: Sequence[RunRecord | None]) -> list[dict[str, str]]:
@@ -73,11 +61,6 @@ def renamed(record: RunRecord | None, names: Mapping[str, str]) -> RunRecord | N
         parameters=with_names(record.parameters, names),
         not_repeating=tuple(names.get(name, name) for name in record.not_repeating),
     )
-
-
-def with_names(by_model: Mapping[str, V], names: Mapping[str, str]) -> dict[str, V]:
-    """Return values by model with models renamed."""
-    return {names.get(name, name): value for name, value in by_model.items()}
 
 
 # Filtered images.
@@ -150,6 +133,8 @@ class Run(Protocol):
     @property
     def trained_on(self) -> Mapping[str, tuple[int, int]]: ...
     @property
+    def conditions(self) -> Mapping[str, str]: ...
+    @property
     def folder(self) -> Path | None: ...
 
 
@@ -168,6 +153,8 @@ class Folder:
     """By model that was trained on samples of the run: how many of how many."""
     folder: Path | None = None
     """The run folder."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """New names of shifts that make other images in another run."""
 
 
 @dataclass(frozen=True)
@@ -214,16 +201,45 @@ def open_folder(run: str | Path) -> Folder:
 
 
 def open_folders(runs: Sequence[str | Path]) -> list[Folder]:
-    """Read run folders; models that occur in several versions get the version in their name."""
+    """Read run folders; models that occur in several versions get the version in their name, and shifts that
+    differ in options or version what differs.
+    """
     folders = [open_folder(run) for run in runs]
-    names = distinct_names([folder.record for folder in folders])
-    return [_renamed(folder, new) if new else folder for folder, new in zip(folders, names, strict=True)]
+    records = [folder.record for folder in folders]
+    names, conditions = distinct_names(records), distinct_conditions(records)
+    each = zip(folders, names, conditions, strict=True)
+    return [_renamed(folder, new, apart) if new or apart else folder for folder, new, apart in each]
 
 
-def _renamed(folder: Folder, names: Mapping[str, str]) -> Folder:
-    table = folder.table.with_columns(pl.col("model").replace(dict(names)))
-    trained_on = with_names(folder.trained_on, names)
-    return replace(folder, table=table, record=renamed(folder.record, names), trained_on=trained_on)
+def _renamed(folder: Folder, names: Mapping[str, str], conditions: Mapping[str, str]) -> Folder:
+    return replace(
+        folder,
+        table=renamed_rows(folder.table, names, conditions),
+        record=with_conditions(renamed(folder.record, names), conditions),
+        unfinished=renamed_parts(folder.unfinished, names, conditions),
+        trained_on=with_names(folder.trained_on, names),
+        conditions=conditions,
+    )
+
+
+def renamed_parts(
+    missing: Unfinished | None, names: Mapping[str, str], conditions: Mapping[str, str]
+) -> Unfinished | None:
+    """Return the missing parts of a run with models and shifts renamed."""
+    if missing is None:
+        return None
+    return replace(
+        missing,
+        models=tuple(names.get(model, model) for model in missing.models),
+        shifts=tuple(conditions.get(shift, shift) for shift in missing.shifts),
+    )
+
+
+def renamed_rows(
+    table: pl.LazyFrame, names: Mapping[str, str], conditions: Mapping[str, str]
+) -> pl.LazyFrame:
+    """Return a table with models and shifts renamed."""
+    return table.with_columns(pl.col("model").replace(dict(names)), pl.col("shift").replace(dict(conditions)))
 
 
 def combine(runs: Sequence[Run], partial: bool = False) -> Combined:
@@ -249,7 +265,8 @@ def combine(runs: Sequence[Run], partial: bool = False) -> Combined:
         _ids(table) if id_ is None else (id_,) for table, id_ in zip(tables_, common_ids, strict=True)
     )
     shared = _Shared.of(runs, tables_)
-    notes += [*shared.sentences(partial), *_differences(runs), *_refinement(runs, partial)]
+    notes += [*apart_notes([run.conditions for run in runs]), *shared.sentences(partial)]
+    notes += [*_differences(runs), *_refinement(runs, partial)]
     if not partial:
         tables_ = _shared_rows(tables_, shared, runs)
     combined = _without_doubles(tables_, common_ids)
@@ -388,10 +405,6 @@ def _differences(runs: Sequence[Run]) -> list[str]:
     for key, description in keys.items():
         values = list(dict.fromkeys(_as_text(suite[key]) for suite in suites))
         differences += [f"{description} ({' and '.join(values)})"] if len(values) > 1 else []
-    for shift in dict.fromkeys(name for record in records for name in record.shifts):
-        users = [record for record in records if shift in record.shifts]
-        variants = {_as_text([record.shifts[shift], _options(record.suite, shift)]) for record in users}
-        differences += [f"options or version of {shift}"] if len(variants) > 1 else []
     return (
         [
             f"The runs differ in {', '.join(differences)}: the same sample at the same setting is a different"
@@ -415,10 +428,6 @@ def _refinement(runs: Sequence[Run], partial: bool) -> list[str]:
         return []
     treatment = "they are used as they are" if partial else "only the settings of the suite are used"
     return [f"Failure severities are refined in some of the runs only; {treatment}."]
-
-
-def _options(suite: Suite, shift: str) -> object:
-    return next((dial.options for dial in suite.dials if dial.name == shift), {})
 
 
 def _as_text(value: object) -> str:

@@ -67,9 +67,10 @@ from sorites.metrics.detection.mean_ap import (
     map_drop,
     map_numbers,
     mean_map,
+    mean_map_numbers,
 )
 from sorites.metrics.detection.ranks import map_rank
-from sorites.metrics.detection.tide import tide
+from sorites.metrics.detection.tide import mean_tide, tide
 from sorites.metrics.failure import (
     failure_histogram,
     failure_severity,
@@ -176,7 +177,9 @@ __all__ = [
     "mean_accuracy",
     "mean_degree",
     "mean_map",
+    "mean_map_numbers",
     "mean_score",
+    "mean_tide",
     "near_far",
     "normal_interval",
     "objects",

@@ -393,6 +393,7 @@ NOTED: dict[str, Coverage] = {
     "paired_difference": Coverage((97.7, 96.1, 94.2), "it is conservative where few outcomes differ"),
     "disagreement": Coverage((97.6, 97.4, 96.3), "it is conservative where few outcomes differ"),
     **dict.fromkeys(("map", "map_numbers", "mean_map", "dial_map", "map_drop", "tide", "grid_map"), _BIASED),
+    **dict.fromkeys(("mean_map_numbers", "mean_tide"), _BIASED),
 }
 
 

@@ -17,10 +17,12 @@ from sorites.analysis.uncertainty.kept import Logits
 from sorites.core import CLEAN, SHIFTS, ImageU8, Metric, SettingValue, Shift
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, class_name
-from sorites.evaluation.combine import combine, distinct_names, renamed, with_names
+from sorites.evaluation.combine import combine, distinct_names, renamed, renamed_parts, renamed_rows
 from sorites.evaluation.explanations import Explanations
 from sorites.evaluation.integrity.unfinished import Unfinished
 from sorites.evaluation.storage.schema import DialRecord, ModelFit, RunRecord
+from sorites.evaluation.storage.variants import base_shift, distinct_conditions, with_conditions, with_names
+from sorites.metrics.camera import splits_of
 from sorites.suites.suite import Suite
 
 UNTOUCHED = pl.col("shift") == CLEAN
@@ -53,6 +55,8 @@ class RunView:
     """By model that was trained on samples of the run: how many of how many."""
     fits: Mapping[str, ModelFit] = field(default_factory=dict)
     """The training images on which the scorers of each model were fitted."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """New names of shifts that make other images in another run of the page."""
     folder: Path | None = None
     """The run folder; None for a bare table."""
 
@@ -74,6 +78,8 @@ class View:
     """Notes shown before any number: what is missing, shared or left out."""
     comparable: bool = True
     """False if the runs share no sample, so that models cannot be ranked."""
+    split: str | None = None
+    """The only split of the rows of this view; None if the rows were not divided by split."""
     _computed: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     def compute(self, metric: Metric, where: pl.Expr | None = None, **options: Any) -> pl.DataFrame:
@@ -82,6 +88,20 @@ class View:
         if key not in self._computed:
             self._computed[key] = metric(self.table if where is None else self.table.filter(where), **options)
         return self._computed[key]
+
+    @functools.cached_property
+    def camera_splits(self) -> tuple[str, ...]:
+        """The splits of the images of camera grids."""
+        return tuple(splits_of(self.table))
+
+    def of_split(self, name: str) -> View:
+        """Return the view of the rows of one split."""
+        rows = self.table.filter(pl.col("split").fill_null("") == pl.lit(name, pl.String))
+        return replace(self, table=rows, split=name, _computed={})
+
+    def named(self, name: str) -> str:
+        """Return a name of controls of the page that is unique among the views of all splits."""
+        return name if self.split is None else f"{name}-{self.split.encode().hex()}"
 
     @functools.cached_property
     def models(self) -> tuple[str, ...]:
@@ -114,9 +134,14 @@ class View:
     def shift_named(self, name: str) -> Shift | None:
         """Return the registered shift of that name, or None if only its source defines it."""
         try:
-            return None if name in self.own_dials else SHIFTS.get(name)
+            return None if name in self.own_dials else SHIFTS.get(self.registered.get(name, name))
         except UnknownName:
             return None
+
+    @functools.cached_property
+    def registered(self) -> Mapping[str, str]:
+        """The registered names of the shifts that are kept apart under several names."""
+        return {new: old for run in self.runs for old, new in run.conditions.items()}
 
     def unit(self, shift: str) -> str:
         """Return the unit of a shift's severity, or an empty string for a captured shift."""
@@ -149,30 +174,39 @@ class View:
 
 
 def with_versions(runs: Sequence[RunView]) -> list[RunView]:
-    """Append the version to the names of models that appear in several versions."""
-    return [
-        _renamed(run, names)
-        for run, names in zip(runs, distinct_names([run.record for run in runs]), strict=True)
-    ]
+    """Append the version to the names of models that appear in several versions, and what differs to those of
+    shifts that make other images in another run.
+    """
+    records = [run.record for run in runs]
+    each = zip(runs, distinct_names(records), distinct_conditions(records), strict=True)
+    return [_renamed(run, names, conditions) for run, names, conditions in each]
 
 
-def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
-    if not names:
+def _renamed(run: RunView, names: Mapping[str, str], conditions: Mapping[str, str]) -> RunView:
+    if not names and not conditions:
         return run
     stored, former = run.features, {new: old for old, new in names.items()}
+    make, shifts = run.image, {new: old for old, new in conditions.items()}
     kept = run.logits
 
     def features(model: str, images: Collection[str]) -> Vectors:
         return Vectors() if stored is None else stored(former.get(model, model), images)
 
-    table = run.table.with_columns(pl.col("model").replace(dict(names)))
+    def image(sample_id: str, shift: str, setting: SettingValue) -> ImageU8:
+        if make is None or (shift not in shifts and base_shift(shift) in conditions):
+            raise SoritesError(f"this run has no images of {shift}")
+        return make(sample_id, shifts.get(shift, shift), setting)
+
     return replace(
         run,
-        table=table,
-        record=renamed(run.record, names),
+        table=renamed_rows(run.table, names, conditions),
+        record=with_conditions(renamed(run.record, names), conditions),
         features=None if stored is None else features,
+        image=None if make is None else image,
+        unfinished=renamed_parts(run.unfinished, names, conditions),
         logits=None if kept is None else lambda model: kept(former.get(model, model)),
         fits=with_names(run.fits, names),
+        conditions=conditions,
     )
 
 
@@ -201,7 +235,19 @@ def merge(runs: Sequence[RunView], partial: bool = False) -> View:
     for run, ids in zip(shared, combined.ids, strict=True):
         for id_ in ids:
             owners[id_] = (*owners.get(id_, ()), run)
-    return View(shared, combined.table, owners, combined.notes, combined.comparable)
+    view = View(shared, combined.table, owners, combined.notes, combined.comparable)
+    return replace(view, notes=(*view.notes, *_split_notes(view)), _computed={})
+
+
+def _split_notes(view: View) -> list[str]:
+    """Return what to say about several splits of a camera grid on one page."""
+    names = [name or "none" for name in view.camera_splits]
+    if len(names) < 2:
+        return []
+    return [
+        f"The images of camera settings belong to {len(names)} splits ({', '.join(names)}). Sections on"
+        " camera settings show each split on its own; all other numbers pool them."
+    ]
 
 
 def box_models(view: View) -> list[str]:

@@ -20,9 +20,11 @@ from scipy import fft
 from sorites.core import ImageF32, Shift, add_shift
 from sorites.core import camera_grid as es_grid
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.rng import digest
 from sorites.optics import convolve
 from sorites.optics.camera import BODIES, EOS_RP, Body, Exposure, Light, blur, blur_size
 from sorites.optics.develop import develop, jpeg, linear_from_srgb, program, to_display
+from sorites.optics.display import flicker_level
 from sorites.optics.sensor import Draw, raw, through_mosaic
 from sorites.shifts.base import add_continuous_shift
 
@@ -30,6 +32,8 @@ from sorites.shifts.base import add_continuous_shift
 
 # The minimum side of an image in px.
 MIN_SIDE_PX = 16
+# The luminance of a grey wall around a print, relative to the white of the print.
+WALL = 0.18
 # The luminance weights of linear red, green and blue (ITU-R BT.709).
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
@@ -60,6 +64,14 @@ class Studio:
     """The largest aperture of the lens at the focal length used."""
     quality: int
     """The JPEG quality of the output."""
+    flicker: float = 0.0
+    """The depth of the screen's flicker, relative to its mean light."""
+    flicker_hz: float = 120.0
+    """The frequency of the flicker."""
+
+    def flicker_level(self, shutter: float, phase: float) -> float:
+        """Return the relative light of the screen in a photograph whose middle has this phase."""
+        return flicker_level(self.flicker, self.flicker_hz, shutter, phase)
 
 
 # The studio of ImageNet-ES; ``docs/camera.md`` describes the fit.
@@ -89,6 +101,8 @@ class StudioScene:
     wander: tuple[float, ...]
     """The metering error of each automatic shot, in stops."""
     rng: np.random.Generator
+    phase: float = 0.0
+    """The phase of the screen's flicker, in radians; each photograph adds its own."""
 
     @functools.cached_property
     def draw(self) -> Draw:
@@ -133,14 +147,20 @@ class StudioScene:
         """Take a photograph, 0..1; ``light`` is the result of ``blurred`` for the aperture."""
         collected = self.body.electrons(exposure) / np.array(self.body.balance)
         row = light.shape[1]  # processing whole rows is faster than looping over three channels
-        electrons = light.reshape(len(light), -1) * np.tile(self.studio.white[lamp] * collected, row).astype(
-            np.float32
-        )
+        white = self.studio.white[lamp] * self._flicker(lamp, exposure, shot)
+        electrons = light.reshape(len(light), -1) * np.tile(white * collected, row).astype(np.float32)
         electrons += np.tile(np.array(self.studio.veil[lamp]) * collected, row).astype(np.float32)
         area = self.area * self.body.averaged(exposure.iso)
         take = through_mosaic if self.mosaic else raw
         numbers = take(electrons.reshape(light.shape), exposure.iso, self.draw.again(shot), self.body, area)
         return jpeg(develop(numbers, self.body, exposure.iso, area), self.studio.quality)
+
+    def _flicker(self, lamp: str, exposure: Exposure, shot: int) -> float:
+        """Return the relative light of the screen, which depends on when a photograph was taken."""
+        if self.studio.flicker == 0:
+            return 1.0
+        later = int.from_bytes(digest(f"{lamp} {exposure} {shot}", "flicker", size=4), "big") / 2**32
+        return self.studio.flicker_level(exposure.shutter, self.phase + 2 * math.pi * later)
 
 
 def put_on_screen(
@@ -154,7 +174,8 @@ def put_on_screen(
             " per side"
         )
     wander = tuple((rng.standard_normal(es_grid.AUTO_SHOTS) * studio.wander).tolist())
-    return StudioScene(studio, body, mosaic, image ** np.float32(studio.gamma), wander, rng)
+    phase = float(rng.uniform(0, 2 * math.pi)) if studio.flicker else 0.0
+    return StudioScene(studio, body, mosaic, image ** np.float32(studio.gamma), wander, rng, phase)
 
 
 T = TypeVar("T", Body, Studio)
@@ -196,8 +217,8 @@ def options(
 def lit(studio: Studio, lights: Mapping[str, float]) -> Studio:
     """Return the studio with a print instead of the screen, at several light levels.
 
-    Everything in the frame is lit alike, so that the image, the veil and the surround are all proportional
-    to the level; 1 is as bright as the screen with the lamp on.
+    Image, veil and surround are proportional to the level; 1 is as bright as the screen with the lamp on. The
+    surround is a grey wall in the same light and not the dark room of ImageNet-ES.
 
     Raises:
         SoritesError: There is no level, or one is not a number above 0.
@@ -213,7 +234,7 @@ def lit(studio: Studio, lights: Mapping[str, float]) -> Studio:
         studio,
         white={name: studio.white["on"] * level for name, level in lights.items()},
         veil={name: tuple((veil * level).tolist()) for name, level in lights.items()},
-        surround={name: studio.surround["on"] * level for name, level in lights.items()},
+        surround={name: WALL * studio.white["on"] * level for name, level in lights.items()},
     )
 
 

@@ -17,6 +17,7 @@ from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.evaluation.samples import check_unique, hashed_samples
 from sorites.evaluation.storage.contents import COLUMNS, contents
+from sorites.io.paths import following_links
 from sorites.sources.papers.focus import accepted_labels
 from sorites.training import captures
 from sorites.training.captures import deep_augmented, mixed
@@ -178,6 +179,11 @@ def images(recipe: Recipe) -> TrainingData:
     Raises:
         SoritesError: If a part cannot be trained on or validated with.
     """
+    with following_links(recipe.data.follow_links):
+        return _images(recipe)
+
+
+def _images(recipe: Recipe) -> TrainingData:
     data = recipe.data
     samples, space = _read(data)
     selected = {id(sample) for sample in _in_fair_order(samples)[: data.limit]}
@@ -186,7 +192,9 @@ def images(recipe: Recipe) -> TrainingData:
     )
     if data.validation is not None and data.validation.source is not None:
         validation = _labelled(
-            _open_source(data.validation.source, space, "validation"), data.validation.source, data.shifted
+            _open_source(data.validation.source, space, "validation"),
+            data.validation.source,
+            data.shifted or data.validation.shifted,
         )
         shared = {sample.id for sample in training} & {sample.id for sample in validation}
         if shared and data.validation.source == data.source:
@@ -200,7 +208,7 @@ def images(recipe: Recipe) -> TrainingData:
     )
     whole = TrainingData(
         compose_images(SampleImages(training), data, space),
-        None if data.validation is None else SampleImages(validation),
+        None if data.validation is None else SampleImages([_with_setting_in_id(s) for s in validation]),
         space if data.categories is None else imagenet(),
         all(sample.framed for sample in (*training, *validation)),
         {"train": training, "validation": validation},

@@ -8,7 +8,7 @@ from scipy import stats
 from torch.nn import functional
 
 from sorites.core.errors import SoritesError
-from sorites.training import AugMix, jsd_loss
+from sorites.training import AugMix, AugMixReleased, jsd_loss
 from sorites.training.augment import augmix
 
 
@@ -36,6 +36,35 @@ ORIGINAL = {
 """What the original does at the level 2.8 with a minus, worked out by hand: int(2.8 x 4 / 10) = 1,
 int(8.4) = 8, int(71.68) = 71, 0.3 x 0.28 = 0.084, int(2.8 x 32 / 3 / 10) = 2.
 """
+
+
+MOVING = [augmix.rotate, augmix.shear_x, augmix.shear_y, augmix.translate_x, augmix.translate_y]
+
+
+@pytest.mark.parametrize("operation", MOVING, ids=lambda o: o.__name__)
+def test_pixels_from_outside_have_the_fill_of_released_code(operation, image):
+    """Pillow reads ``fillcolor=128`` of an RGB image as dark red."""
+    calls = {
+        "rotate": lambda p: p.rotate(-8, Image.Resampling.BILINEAR, fillcolor=128),
+        "shear_x": lambda p: filled(p, (1, -0.084, 0, 0, 1, 0)),
+        "shear_y": lambda p: filled(p, (1, 0, 0, -0.084, 1, 0)),
+        "translate_x": lambda p: filled(p, (1, 0, -2, 0, 1, 0)),
+        "translate_y": lambda p: filled(p, (1, 0, 0, 0, 1, -2)),
+    }
+    made = operation(np.asarray(image), 2.8, -1, (128, 0, 0))
+    assert np.array_equal(made, np.asarray(calls[operation.__name__](image)))
+    assert (made == (128, 0, 0)).all(-1).any()
+
+
+def filled(image, matrix):
+    return image.transform(
+        image.size, Image.Transform.AFFINE, matrix, resample=Image.Resampling.BILINEAR, fillcolor=128
+    )
+
+
+def test_a_fill_has_three_values():
+    with pytest.raises(SoritesError, match="three integers"):
+        augmix.AugMix(fill=(128, 0))
 
 
 @pytest.mark.parametrize("operation", augmix.OPERATIONS, ids=lambda o: o.__name__)
@@ -107,6 +136,29 @@ def test_the_mixture_is_the_weighted_sum_of_its_chains(image):
     assert np.abs(mixes.chains(batch(image, 2)).permute(0, 2, 3, 1).numpy() - wanted).max() < 1e-6
 
 
+def test_the_released_code_sums_normalised_images_after_every_operation(image):
+    """The released loop on the same draws: norm(x') = (1 - m) norm(x) + m sum over chains and steps of w norm(x_step)."""
+    mixes, mean, std = AugMixReleased(), np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    mixes.seed("fixed")
+    m = float(mixes.weights(1)[0])
+    shares, lengths = mixes.dirichlet(1, 3)[0], mixes.whole(1, 3, below=3)[0] + 1
+    kinds, levels = mixes.whole(1, 3, 3, below=9)[0], mixes.uniform(1, 3, 3, low=0.1, high=3)[0]
+    signs = mixes.whole(1, 3, 3, below=2)[0] * 2 - 1
+    mix, norm = 0, lambda pixels: (pixels / 255 - mean) / std
+    for chain in range(3):
+        made = np.asarray(image)
+        for step in range(lengths[chain]):
+            made = augmix.OPERATIONS[kinds[chain, step]](
+                made, float(levels[chain, step]), int(signs[chain, step])
+            )
+            mix = mix + float(shares[chain]) * norm(made)
+    wanted = (1 - m) * norm(np.asarray(image)) + m * mix
+    mixes.seed("fixed")
+    normalised = (mixes(batch(image))[0].permute(1, 2, 0).numpy() - mean) / std
+    assert np.abs(normalised - wanted).max() < 1e-5
+    assert np.abs(normalised).max() > np.abs(norm(np.asarray(image))).max()
+
+
 def test_the_image_is_mixed_in_by_beta(image):
     mixes, images = AugMix(), batch(image, 3)
     mixes.seed(0)
@@ -128,7 +180,7 @@ def test_shares_of_chains_are_dirichlet_and_weights_uniform():
 def test_a_fixed_depth_is_kept(image, monkeypatch):
     calls = []
     counted = tuple(
-        lambda p, level, sign, o=o: calls.append(o) or o(p, level, sign) for o in augmix.OPERATIONS
+        lambda p, level, sign, fill, o=o: calls.append(o) or o(p, level, sign) for o in augmix.OPERATIONS
     )
     monkeypatch.setattr("sorites.training.augment.augmix.OPERATIONS", counted)
     AugMix(depth=5, width=2)(batch(image, 3))

@@ -34,7 +34,8 @@ from sorites.core import CLEAN
 from sorites.core.errors import InvalidOption, SoritesError, UnknownName
 from sorites.core.labels import Labels
 from sorites.core.messages import option
-from sorites.core.table import RunLike, Table, read, run_folder
+from sorites.core.table import RunLike, Table, run_folder
+from sorites.evaluation.combine import read
 from sorites.evaluation.reopen import class_names
 from sorites.evaluation.storage.record import read_record
 from sorites.metrics.intervals import clustered_mean, clustered_share_bounds

@@ -35,7 +35,8 @@ from sorites.analysis.uncertainty.kept import (
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels
-from sorites.core.table import RunLike, Table, read, run_folder
+from sorites.core.table import RunLike, Table, run_folder
+from sorites.evaluation.combine import read
 from sorites.evaluation.plan import same_answers
 from sorites.evaluation.reopen import class_names
 from sorites.evaluation.storage.record import read_record

@@ -13,7 +13,7 @@ from torch import Tensor
 from sorites.core import SHIFTS
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import command
-from sorites.training.augment.augmix import AugMix
+from sorites.training.augment.augmix import AugMix, AugMixReleased
 from sorites.training.augment.base import Augmentation, Chain, Flip, NoAugment
 from sorites.training.augment.digital import Digital
 from sorites.training.augment.optics import OpticsAugment
@@ -91,6 +91,7 @@ NAMED: Mapping[str, Callable[..., Augmentation]] = {
     "flip": Flip,
     "optics": OpticsAugment,
     "augmix": AugMix,
+    "augmix_released": AugMixReleased,
     "cascade": Cascade,
     "digital": Digital,
     "lens": LensAugment,

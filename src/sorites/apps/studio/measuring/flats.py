@@ -57,28 +57,30 @@ def photograph_flats(
         raise SoritesError("the camera reports no shutter times; turn its mode dial to M")
     taken = 0
     for iso in isos:
-        screen.show("flat", _plain(stage, 255))
-        at_full = _time_of_saturation(camera, iso, times)
+        screen.show("flat", plain(stage, 255))
+        at_full = time_of_saturation(camera, iso, times)
         for number, share in enumerate(SHARES, 1):
             shutter = _closest(at_full * share, times)
-            say(f"flat pair {number} of {len(SHARES)}: {format_setting(_params(iso, shutter))}")
+            say(f"flat pair {number} of {len(SHARES)}: {format_setting(setting(iso, shutter))}")
             for half in "ab":
-                _write(camera, _params(iso, shutter), folder / FLAT / f"iso{iso:g}_{number:02d}{half}")
+                _write(camera, setting(iso, shutter), folder / FLAT / f"iso{iso:g}_{number:02d}{half}")
                 taken += 1
         screen.show("dark", None)
         for number in range(1, DARKS + 1):
-            _write(camera, _params(iso, times[0]), folder / DARK / f"iso{iso:g}_{number:02d}")
+            _write(camera, setting(iso, times[0]), folder / DARK / f"iso{iso:g}_{number:02d}")
             taken += 1
     return taken
 
 
-def _plain(stage: tuple[int, int], value: int) -> bytes:
+def plain(stage: tuple[int, int], value: int) -> bytes:
+    """Return a PNG of one grey value for the stage."""
     file = io.BytesIO()
     Pillow.fromarray(np.full((stage[1], stage[0], 3), value, np.uint8)).save(file, "PNG")
     return file.getvalue()
 
 
-def _params(iso: float, shutter: float) -> Mapping[str, Any]:
+def setting(iso: float, shutter: float) -> Mapping[str, Any]:
+    """Return a manual setting at the aperture of the measurement."""
     return {"mode": "manual", "iso": iso, "shutter": shutter, "aperture": APERTURE}
 
 
@@ -93,13 +95,13 @@ def _write(camera: Camera, params: Mapping[str, Any], stem: Path) -> None:
     write_bytes(photo.data, stem.with_name(stem.name + ending))
 
 
-def _time_of_saturation(camera: Camera, iso: float, times: Sequence[float]) -> float:
+def time_of_saturation(camera: Camera, iso: float, times: Sequence[float]) -> float:
     """Return the shutter time at which the white screen saturates the brightest colour."""
     if nearest("iso", iso, camera.about().ability["iso"]) is None:
         raise SoritesError(f"the camera cannot be set to ISO {iso:g}")
     shutter = _closest(FIRST_S, times)
     for _ in range(TRIALS):
-        camera.set(_params(iso, shutter))
+        camera.set(setting(iso, shutter))
         photo = camera.shoot()
         raw = read_raw(photo.data, photo.name)
         sites = raw.sites()

@@ -11,6 +11,7 @@ import polars as pl
 from sorites.apps.studio.calibration import PATIENCE_S, stage_size
 from sorites.apps.studio.devices import DeviceOptions, Devices, open_devices
 from sorites.apps.studio.measuring.flats import photograph_flats
+from sorites.apps.studio.measuring.screen import Measured, measure_screen, write_screen_suite
 from sorites.apps.studio.measuring.sensor import Characterized, characterize, write_suite
 from sorites.core.errors import SoritesError
 from sorites.optics.photon_transfer import Estimate
@@ -59,6 +60,34 @@ def characterize_camera(
     measured = characterize(folder, isos[0] if len(isos) == 1 and options is None else None)
     write_suite(measured, name, out)
     return table_of(measured), measured.notes
+
+
+def measure_screen_light(options: DeviceOptions, out: Path, stage: str, port: int, say: Say) -> pl.DataFrame:
+    """Measure gamma, veil and flicker of a screen under each light of the lamps, and write the suite.
+
+    Returns:
+        One row per light; without lamps, the room is taken as dark ("off").
+    """
+    measured = {}
+    with opened(options, stage, port, say) as (devices, size):
+        for light in ("off",) if options.lamps == "none" else ("off", "on"):
+            devices.lamps.set(light)
+            measured[light] = measure_screen(devices.camera, devices.screen, size, say)
+    write_screen_suite(measured, out)
+    return pl.DataFrame([_row(light, found) for light, found in measured.items()])
+
+
+def _row(light: str, found: Measured) -> dict[str, float | str | None]:
+    colours = ("red", "green", "blue")
+    return {
+        "light": light,
+        "gamma": found.ramp.gamma,
+        **{f"white_{name}": value for name, value in zip(colours, found.ramp.white, strict=True)},
+        **{f"veil_{name}": value for name, value in zip(colours, found.ramp.veil, strict=True)},
+        "ramp_error": found.ramp.error,
+        "flicker": found.flicker.depth,
+        "flicker_hz": found.flicker.hz,
+    }
 
 
 def table_of(measured: Characterized) -> pl.DataFrame:
