@@ -25,8 +25,8 @@ SLOW = {"stamps", "composites"}
 """Sources that fetch a package of Debian."""
 
 LABELS: dict[str, str | tuple[str, ...]] = {
-    "cifar": CIFAR,
-    "slider": ("disc", "square", "triangle", "cross"),
+    **dict.fromkeys(("cifar", "openood"), CIFAR),
+    **dict.fromkeys(("slider", "edited"), ("disc", "square", "triangle", "cross")),
     **dict.fromkeys(("composites", "coco", "nuimages", "yolo"), "coco"),
 }
 

@@ -422,7 +422,9 @@ class Exported(FolderOptions):
     """A run folder and the format to write its results in."""
 
     kind: str = declare(
-        help="Format: coco (results and annotations of detectors).", metavar="coco", flag="as"
+        help="Format: coco (results and annotations of detectors), or openood (its result tables).",
+        metavar="coco|openood",
+        flag="as",
     )
     out: str | Path = declare(help="The folder to make.", metavar="DIR")
     models: Sequence[str] = declare((), "Export only these models of the run.", metavar="NAME", repeat=True)
