@@ -332,7 +332,9 @@ def _light(image: ImageF32, rng: np.random.Generator) -> Light:
     _light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6), limit=MAX_STOPS, stage="sensor"
 )
 def exposure_stops(image: ImageF32, severity: float, light: Light) -> ImageF32:
-    """Over-expose: double the light ``severity`` times and clip at white."""
+    """Over-expose: double the light ``severity`` times and clip at white; no sensor noise is added
+    (``iso_noise`` does).
+    """
     return to_display(light * np.float32(2**severity))
 
 
@@ -340,7 +342,9 @@ def exposure_stops(image: ImageF32, severity: float, light: Light) -> ImageF32:
     _light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6, 7, 8), limit=MAX_STOPS, stage="sensor"
 )
 def exposure_stops_down(image: ImageF32, severity: float, light: Light) -> ImageF32:
-    """Under-expose: halve the light ``severity`` times; details below 8-bit resolution are lost."""
+    """Under-expose: halve the light ``severity`` times; details below 8-bit resolution are lost, and no
+    sensor noise is added (``iso_noise`` does).
+    """
     return to_display(light * np.float32(2**-severity))
 
 
