@@ -28,6 +28,7 @@ from sorites.io.tables import Arrays, tensors
 from sorites.io.validation import read_typed
 from sorites.models import lite
 from sorites.models import timm as timms
+from sorites.models.detectors import fcos
 from sorites.models.preprocess import Input
 from sorites.models.torch_module import linear_head, torch_model, weights_hash
 
@@ -279,7 +280,7 @@ def start(
         name, argument = split_spec(spec)
         plain, _, weights = (argument or name).partition("@")
         if name == "trained":
-            network, known_classes = _trained(argument)
+            network, known_classes = load_trained(argument)
         elif weights == RANDOM or spec == "small":
             network, known_classes = (
                 blank(f"timm:{plain}" if argument else plain, len(classes)),
@@ -288,6 +289,8 @@ def start(
             network.parent = {"spec": spec, "weights": None}
         else:
             network, known_classes = _published(spec, name, plain, weights)
+        if fcos.is_detector(network.layers):
+            raise SoritesError(f'{spec} is a detector ({network.layers}); train it with task = "boxes"')
         if known_classes != tuple(classes):
             rows = _known_rows(spec, known_classes, classes) if keep_head else None
             _replace_head(network, len(classes), rows)
@@ -313,6 +316,8 @@ def blank(layers: str, classes: int, wants: Input | None = None) -> Network:
         network = _timm(
             library, argument, library.create_model(argument, pretrained=False, num_classes=classes)
         )
+    elif fcos.is_detector(layers):
+        network = Network(layers, *fcos.blank(layers, classes), (fcos.HEAD,))
     else:
         raise UnknownName(
             "network to train",
@@ -336,7 +341,12 @@ def _published(spec: str, name: str, plain: str, weights: str) -> tuple[Network,
     return network, imagenet().ids if _outputs(network) == len(imagenet()) else ()
 
 
-def _trained(folder: str | None) -> tuple[Network, tuple[str, ...]]:
+def load_trained(folder: str | None) -> tuple[Network, tuple[str, ...]]:
+    """Return the network of a training and its classes.
+
+    Args:
+        folder: The folder of the training.
+    """
     import torch
 
     if folder is None:
@@ -462,6 +472,9 @@ def trained(argument: str | None) -> Model:
     fill(
         network.module, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, argument
     )
+    if fcos.is_detector(record.network):
+        model = fcos.detector(f"trained:{argument}", network.module, record.input, record.classes)
+        return replace(model, version=record.version(model.version))
     head = linear_head(network.module.get_submodule(network.head[0])) if len(network.head) == 1 else None
     local = [path for path in [Path(argument, WEIGHTS)] if path.is_file()]
     model = torch_model(f"trained:{argument}", network.module, record.input, record.classes, head, local)

@@ -260,6 +260,10 @@ class Recipe(Strict):
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.@-]+$")
     about: str = ""
+    task: Literal["labels", "boxes"] = "labels"
+    """``labels``: train a classifier; ``boxes``: train a detector, FCOS with ``model`` as its backbone, on a
+    source with ground-truth boxes.
+    """
     model: str = "small"
     """Initial model: small, lite0, timm:NAME, timm:NAME@PATH, trained:DIR; NAME@random has random weights."""
     data: Data
@@ -309,11 +313,30 @@ class Recipe(Strict):
             raise ValueError("with [[stages]], set head_only in the stages")
         if self.early_stopping is not None and self.data.validation is None:
             raise ValueError("early stopping needs a validation part; add data.validation = 0.1")
+        if self.task == "boxes":
+            self._refuse_for_boxes()
         if self.augment.jsd and self.label_smoothing:
             raise ValueError("label_smoothing cannot be combined with augment.jsd")
         if self.data.validation is None and any(stage.schedule.kind == "plateau" for stage in self.stretches):
             raise ValueError("the schedule plateau needs a validation part; add data.validation = 0.1")
         return self
+
+    def _refuse_for_boxes(self) -> None:
+        """Raise an error for keys that have no meaning for detectors."""
+        data = self.data
+        unusable = {
+            "early_stopping": self.early_stopping,
+            "label_smoothing": self.label_smoothing,
+            "keep_head": self.keep_head,
+            "augment.jsd": self.augment.jsd,
+            "data.captures": data.captures,
+            "data.deep_augment": data.deep_augment,
+            "data.categories": data.categories,
+            "data.made": data.made,
+        }
+        used = [key for key, value in unusable.items() if value]
+        if used:
+            raise ValueError(f'task = "boxes" cannot be combined with {" and ".join(used)}; remove it')
 
     @property
     def stretches(self) -> tuple[Stage, ...]:

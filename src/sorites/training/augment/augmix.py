@@ -117,6 +117,8 @@ def _apply_tables(image: ImageU8, tables: NDArray[np.int64]) -> ImageU8:
 OPERATIONS: tuple[Operation, ...] = (
     autocontrast, equalize, posterize, rotate, solarize, shear_x, shear_y, translate_x, translate_y
 )  # fmt: skip
+# Those that leave objects where they are.
+IN_PLACE: tuple[Operation, ...] = (autocontrast, equalize, posterize, solarize)
 
 
 MIN_LEVEL = 0.1
@@ -135,6 +137,8 @@ class AugMix(Mixing):
         width: Number of chains.
         depth: Operations per chain; -1 draws 1 to 3.
         alpha: Parameter of both distributions.
+        geometric: Whether to rotate, shear and translate too; without, objects stay where they are, as the
+            training of a detector needs.
     """
 
     in_loader = True
@@ -147,8 +151,12 @@ class AugMix(Mixing):
         width: int = 3,
         depth: int = -1,
         alpha: float = 1.0,
+        geometric: bool = True,
     ) -> None:
         super().__init__(size, alpha)
+        if not isinstance(geometric, bool):
+            raise SoritesError(f"AugMix: geometric must be true or false, got {geometric!r}")
+        self.operations = OPERATIONS if geometric else IN_PLACE
         if (
             isinstance(severity, bool)
             or not isinstance(severity, int | float)
@@ -160,6 +168,10 @@ class AugMix(Mixing):
         if isinstance(depth, bool) or not isinstance(depth, int) or (depth < 1 and depth != -1):
             raise SoritesError(f"AugMix: depth must be at least 1, or -1 for 1 to 3 at random; got {depth!r}")
         self.severity, self.width, self.depth = float(severity), width, depth
+
+    @property
+    def moves_objects(self) -> bool:
+        return any(operation not in IN_PLACE for operation in self.operations)
 
     def views(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the images and two augmented versions, for ``jsd_loss``."""
@@ -178,7 +190,7 @@ class AugMix(Mixing):
         shape = (number, self.width, longest)
         shares = self.dirichlet(number, self.width, self.alpha).tolist()
         lengths = (self.whole(number, self.width, below=MAX_RANDOM_DEPTH) + 1).tolist()
-        kinds = self.whole(*shape, below=len(OPERATIONS)).tolist()
+        kinds = self.whole(*shape, below=len(self.operations)).tolist()
         levels = self.uniform(*shape, low=MIN_LEVEL, high=self.severity).tolist()
         signs = (self.whole(*shape, below=2) * 2 - 1).tolist()
         mixed = np.zeros((number, *images.shape[2:], 3), np.float32)
@@ -186,7 +198,7 @@ class AugMix(Mixing):
             for chain in range(self.width):
                 image = start
                 for step in range(lengths[index][chain] if self.depth == -1 else self.depth):
-                    operation = OPERATIONS[kinds[index][chain][step]]
+                    operation = self.operations[kinds[index][chain][step]]
                     image = operation(image, levels[index][chain][step], signs[index][chain][step])
                 mixed[index] += np.float32(shares[index][chain] / 255) * image
         return torch.from_numpy(mixed).permute(0, 3, 1, 2).contiguous().to(images.device, images.dtype)
