@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from sorites.analysis.guard.check import check_guard
     from sorites.analysis.guard.write import guard
     from sorites.analysis.slices import slices
+    from sorites.analysis.uncertainty.conformal import conformal
+    from sorites.analysis.uncertainty.recalibration import recalibrate
     from sorites.apps.check import check
     from sorites.core import (
         add_encoder,
@@ -62,6 +64,8 @@ _HOMES = {
     "sorites.analysis.guard.check": ("check_guard",),
     "sorites.analysis.guard.write": ("guard",),
     "sorites.analysis.slices": ("slices",),
+    "sorites.analysis.uncertainty.conformal": ("conformal",),
+    "sorites.analysis.uncertainty.recalibration": ("recalibrate",),
     "sorites.apps.check": ("check",),
     "sorites.datasets.build": ("build",),
     "sorites.reports.figures.strips": ("show",),
@@ -115,6 +119,7 @@ __all__ = [
     "check",
     "check_guard",
     "compare",
+    "conformal",
     "distance",
     "encoder",
     "explain",
@@ -124,6 +129,7 @@ __all__ = [
     "model",
     "passport",
     "read",
+    "recalibrate",
     "report",
     "run",
     "score",

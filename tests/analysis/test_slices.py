@@ -96,6 +96,71 @@ def test_without_an_effect_few_comparisons_find_a_slice() -> None:
     assert alarms / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
 
 
+def boxed_table(rng: np.random.Generator, samples: int, effect: float) -> pl.DataFrame:
+    """Return a detector under one shift, whose objects share the luck of their image; with an effect it loses
+    more objects of the darkest quarter of images.
+    """
+    values = rng.random((3, samples))
+    dark = values[0] < np.quantile(values[0], 0.25)
+    ease = rng.normal(size=samples) - effect * dark
+    rows = []
+    for i in range(samples):
+        places = np.arange(1 + i % 3)
+        truth = [{**BOX, "x0": 50.0 * k, "x1": 50.0 * k + 40, "crowd": False} for k in places]
+        names = ("brightness", "sharpness", "contrast")
+        degrees = [{"measure": name, "value": column[i]} for name, column in zip(names, values, strict=True)]
+        for shift in ("clean", "fog"):
+            lucky = ease[i] + 0.5 * rng.normal(size=len(places)) > -0.5 * (shift == "clean")
+            rows.append(
+                dict.fromkeys(SCHEMA)
+                | {
+                    "run_id": "r",
+                    "source": "s",
+                    "sample_id": f"s{i}",
+                    "image_id": f"{shift}{i}",
+                    "shift": shift,
+                    "severity": float(shift == "fog"),
+                    "output": "boxes",
+                    "model": "d",
+                    "ground_truth": truth,
+                    "boxes": [
+                        {**BOX, "x0": box["x0"], "x1": box["x1"], "conf": 0.9}
+                        for box, found in zip(truth, lucky, strict=True)
+                        if found
+                    ],
+                    "degrees": degrees if shift == "clean" else None,
+                }
+            )
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+BOX = {"y0": 0.0, "y1": 40.0, "label": 0}
+
+
+@pytest.mark.slow
+def test_if_no_property_matters_false_discoveries_are_as_rare_as_stated() -> None:
+    """Where all hypotheses are true, the rate is the share of runs with any weak slice."""
+    rng, runs = np.random.default_rng(5), 200
+    found = [weak_slices(boxed_table(rng, 60, 0.0)) for _ in range(runs)]
+    # Two shifts, three measured properties, and the size and number of objects where quarters are large enough.
+    assert min(frame.height for frame in found) >= 2 * 3 * 4
+    alarms = np.mean([frame["weak"].any() for frame in found])
+    assert alarms <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
+
+
+@pytest.mark.slow
+def test_beside_a_weak_slice_few_others_are_called_weak() -> None:
+    """One property matters: of the slices called weak, at most the stated share are others, on average."""
+    rng, runs, shares, hits = np.random.default_rng(6), 100, [], 0
+    for _ in range(runs):
+        weak = weak_slices(boxed_table(rng, 80, 1.5)).filter("weak")
+        true = weak.filter(property="brightness", slice="lowest").height
+        hits += true > 0
+        shares.append((weak.height - true) / max(weak.height, 1))
+    assert hits > 0.9 * runs
+    assert np.mean(shares) <= 0.05 + 2 * np.std(shares) / np.sqrt(runs)
+
+
 @pytest.mark.slow
 def test_a_run_of_a_detector_is_measured_once_and_shown(tmp_path: Path) -> None:
     suite = suites.parse({"name": "b", "labels": list(CLASSES), "shifts": ["gaussian_noise"]}, "test")

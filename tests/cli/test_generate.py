@@ -10,7 +10,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from sorites import metrics
 from sorites.cli import app
+from sorites.core import table
 from sorites.core.errors import SoritesError
 
 runner = CliRunner()
@@ -112,4 +114,11 @@ def test_the_whole_path_on_the_toy_world(tmp_path: Path) -> None:
         ],
     )
     assert done.exit_code == 0, done.output
-    assert "wrote 1 figures" in done.output
+    assert "wrote 9 images" in done.output
+    words = ["--source", f"cns_bench:{images}", "--labels", f"{images}/labels.txt", "--model", "toy:plain"]
+    done = runner.invoke(app, ["run", "cns_bench", *words, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    surface = metrics.grid_accuracy(table.read(tmp_path / "run"))
+    assert surface.select("shift", "first", "second", "n").rows() == [
+        ("snow x night", first, second, 1) for first in (0.0, 0.5, 1.0) for second in (0.0, 0.5, 1.0)
+    ]

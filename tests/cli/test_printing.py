@@ -12,8 +12,8 @@ import pytest
 
 import sorites
 from sorites.analysis.answers import answer_metric, explain_empty
-from sorites.cli.printing import format_frame, headline, print_run_summary
-from sorites.core import Box, Generated, Model, Outputs, Sample, Setting, Source
+from sorites.cli.printing import attribute_headlines, format_frame, headline, print_run_summary
+from sorites.core import Attr, Box, Generated, Model, Outputs, Sample, Setting, Source
 from sorites.core.errors import SoritesError
 from sorites.reports.page import render
 from sorites.reports.report import load_views
@@ -72,6 +72,36 @@ def test_a_run_without_clean_or_without_shifts_still_has_a_headline(
     for name, source in (("captured", captured), ("clean", clean)):
         sorites.run(suite, source=source, models=[tiny()], out=tmp_path / name)
         assert headline(tmp_path / name)["model"].to_list() == ["tiny"]
+
+
+def test_a_run_with_common_and_uncommon_attributes_shows_partitions_and_gaps(tmp_path: Path) -> None:
+    # Four images in common weather, all right; four in uncommon weather, one right.
+    samples = [
+        Sample(
+            f"s{i}",
+            Generated(lambda i=i: np.full((9, 9, 3), 20 * i, np.uint8)),  # type: ignore[misc]
+            label=int(i > 4),
+            attrs=(Attr("class", "cat"), Attr("weather", "rain" if i > 3 else "sun", i < 4)),
+        )
+        for i in range(8)
+    ]
+    model = Model("m", lambda images: Outputs(np.array([[3.0, 0.0]] * len(images), np.float32)))
+    suite = parse({"name": "s", "labels": ["a", "b"]}, "test")
+    sorites.run(suite, source=Source("mine", samples), models=[model], out=tmp_path / "run")
+    (_, partitions), (_, gaps) = attribute_headlines(tmp_path / "run")
+    assert partitions.select("uncommon", "kinds", "n").rows() == [
+        (0, "all", 4),
+        (1, "all", 4),
+        (1, "weather", 4),
+    ]
+    assert [text.split()[0] for text in partitions["accuracy"]] == ["100.0", "25.0", "25.0"]
+    assert dict(gaps.select("kind", pl.col("gap in points").str.slice(0, 4)).iter_rows()) == {
+        "any": "75.0",
+        "weather": "75.0",
+    }
+    lines: list[str] = []
+    print_run_summary(tmp_path / "run", lines.append)
+    assert "gap in points" in "".join(lines)
 
 
 def test_how_a_run_went(run: Path) -> None:

@@ -18,7 +18,7 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
         (["capture", "--source", "folder:none", "--out", "x"], "a folder of images, but none"),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--camera", "cannon"],
-            "no camera named 'cannon'. There are ccapi:URL, ptp, virtual",
+            "no camera named 'cannon'. There are ccapi:URL, ptp, uvc:PLACE",
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--lamps", "hew:1"],
@@ -103,3 +103,20 @@ def test_capture_forecasts_the_whole_dataset_and_is_then_done(command: Command, 
     assert "wrote 1 sheets to" in said
     code, said, _ = command("studio", "review", str(out), "--seconds", "0", "--reviewers", "ada")
     assert "ada: http://127.0.0.1:" in said
+
+
+def test_characterize_reads_a_folder(tmp_path: Path, command: Command) -> None:
+    from tests.apps.studio.test_characterize import GOOD, frames
+
+    pytest.importorskip("rawpy", reason="needs: pip install 'sorites[raw]'")
+    frames(tmp_path / "f", GOOD)
+    out = tmp_path / "c.toml"
+    code, said, err = command(
+        "studio", "characterize", str(tmp_path / "f"), "--out", str(out), "--format", "csv"
+    )
+    assert (code, said.splitlines()[0].split(",")[:2]) == (0, ["iso", "gain"])
+    assert "no flat is saturated" in err
+    assert out.exists()
+    code, _, err = command("studio", "characterize", str(tmp_path / "none"))
+    assert code == 2
+    assert "FOLDER/flat" in err

@@ -26,7 +26,6 @@ FRUIT = ("apple", "pear", "plum", "fig")
 """The classes of models that bring their own."""
 
 FUNCTION = """
-import numpy as np
 def logits(images):
     return np.stack([np.resize(p.mean(axis=(0, 1)), 1000) * np.cos(np.arange(1000)) for p in images]).astype(np.float32)
 """
@@ -93,6 +92,12 @@ def crops(folder: Path) -> str:
     return f"crops:{timm(folder)},{boxes(folder)}"
 
 
+def groups(folder: Path) -> str:
+    """Two groups of the classes of the ONNX model above."""
+    (folder / "groups.json").write_text(json.dumps({"round": FRUIT[:2], "long": FRUIT[2:]}))
+    return f"groups:{folder / 'groups.json'},{onnx(folder)}"
+
+
 def python(folder: Path) -> str:
     """A function in a module; the fixture puts the folder on the path of modules."""
     (folder / "contract_model.py").write_text(FUNCTION)
@@ -103,6 +108,7 @@ MODELS: Mapping[str, Maker] = {
     "boxes": boxes,
     "crops": crops,
     "diffusion": diffusion,
+    "groups": groups,
     "onnx": onnx,
     "open_clip": open_clip,
     "python": python,
@@ -174,6 +180,14 @@ def parquet(folder: Path) -> str:
     return f"parquet:{folder}/*.parquet"
 
 
+def csv(folder: Path) -> str:
+    """Two images that a list names."""
+    for i in range(2):
+        layouts.save(folder / f"{i}.png", layouts.scene(i, 20, 30))
+    (folder / "list.csv").write_text("path,label\n0.png,3\n1.png,7\n")
+    return f"csv:{folder / 'list.csv'}"
+
+
 def context(folder: Path) -> str:
     """Composites of one cut-out in drawn places, made by the function behind ``sorites context``."""
     from tests.datasets.test_context import disc
@@ -192,6 +206,20 @@ def cifar(folder: Path) -> str:
     from tests.sources.test_cifar import archive
 
     return f"cifar:test,{archive(folder)}"
+
+
+def raw(folder: Path) -> str:
+    """Two RAW files of the virtual camera."""
+    import numpy as np
+
+    from sorites.apps.studio.virtual.dng import encode_dng
+    from sorites.optics.camera import EOS_RP
+
+    pytest.importorskip("rawpy", reason="needs: pip install 'sorites[raw]'")
+    for i in range(2):
+        values = np.random.default_rng(i).integers(600, 9000, (40, 60), dtype=np.uint16)
+        (folder / f"{i}.dng").write_bytes(encode_dng(values, EOS_RP))
+    return f"raw:{folder}"
 
 
 @contextmanager
@@ -218,17 +246,29 @@ def slider(folder: Path) -> str:
     return "slider:toy?seeds=1&severities=0.5,1&steps=2"
 
 
+def python_source(folder: Path) -> str:
+    """A list of samples in a module that is on the path already."""
+    return "python:tests.contracts.examples:SAMPLES"
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+SAMPLES = [core.Sample(name, core.FileRef(DOCS / name), label=7) for name in ("report.png", "weather.jpg")]
+
 SOURCES: Mapping[str, Maker] = {
     "cifar": cifar,
     "cns_bench": laid(layouts.cns_bench, "cns_bench:{}"),
     "coco": lambda folder: f"coco:{annotated(folder)}/a.json",
     "context": context,
+    "csv": csv,
     "focus": laid(layouts.focus, "focus:{}"),
     "folder": laid(functools.partial(layouts.photos, count=8), "folder:{}"),
     "imagenet_es": laid(layouts.imagenet_es, "imagenet_es:{}/es-test"),
+    "imagenet_es_diverse": laid(layouts.imagenet_es_diverse, "imagenet_es_diverse:{}"),
     "is_ood": laid(layouts.is_ood, "is_ood:{}"),
     "nuimages": nuimages,
     "parquet": parquet,
+    "python": python_source,
+    "raw": raw,
     "slider": slider,
     "webdataset": laid(layouts.shards, "webdataset:{}"),
     "yolo": lambda folder: f"yolo:{annotated(folder)}",

@@ -145,7 +145,12 @@ def test_shifts_draw_nothing() -> None:
 def test_optics_is_physics_alone(path: Path) -> None:
     """NumPy and SciPy, apart from the ray tracer behind a lens file and the JPEG codec inside a camera."""
     allowed = {"numpy", "scipy", "sorites", *sys.stdlib_module_names}
-    extra = {"tracing/lens.py": {"optiland"}, "tracing/blur.py": {"finufft"}, "develop.py": {"PIL"}}
+    extra = {
+        "tracing/lens.py": {"optiland"},
+        "tracing/blur.py": {"finufft"},
+        "develop.py": {"PIL"},
+        "convolve.py": {"torch"},
+    }
     allowed |= extra.get(path.relative_to(ROOT / "optics").as_posix(), set())
     names = set(imported(path))
     assert {name.split(".")[0] for name in names} <= allowed

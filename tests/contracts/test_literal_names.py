@@ -134,6 +134,12 @@ def coco(root: Path, grey: int) -> str:
     return f"coco:{root}/instances.json"
 
 
+def csv(root: Path, grey: int) -> str:
+    make_image(root / "a.png", grey)
+    (root / "list.csv").write_text("path,label\na.png,tabby\n", encoding="utf-8")
+    return f"csv:{root}/list.csv"
+
+
 def yolo(root: Path, grey: int) -> str:
     make_image(root / "images/a.png", grey)
     (root / "labels").mkdir()
@@ -146,7 +152,7 @@ READERS: dict[str, Callable[[Path, int], str]] = {
     "folder": folder, "built": built, "context": context, "webdataset": webdataset, "cns_bench": cns_bench,
     "annotated": annotated,
     "focus csv": focus("csv"), "focus parquet": focus("parquet"), "is_ood": is_ood,
-    "coco": coco, "yolo": yolo, "parquet": parquet,
+    "coco": coco, "csv": csv, "yolo": yolo, "parquet": parquet,
 }  # fmt: skip
 
 
@@ -173,8 +179,8 @@ def test_a_source_reads_the_folder_of_that_name(reader: str, name: str, tmp_path
 
 def test_every_source_that_takes_a_path_is_read_here() -> None:
     assert {name.split()[0] for name in READERS} - {"built", "annotated"} == set(SOURCES.names()) - {
-        "cifar", "imagenet_es", "nuimages", "slider", "stamps", "stamps_ood", "composites"
-    }, "cifar takes one file, imagenet_es and nuimages many, slider a pipeline: tests/sources has them"  # fmt: skip
+        "cifar", "imagenet_es", "imagenet_es_diverse", "nuimages", "python", "raw", "slider", "stamps", "stamps_ood", "composites"
+    }, "cifar takes one file, imagenet_es and nuimages many, raw RAW files, slider a pipeline: tests/sources has them"  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [*NAMES[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in NAMES[2:4])])

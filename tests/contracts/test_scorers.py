@@ -4,6 +4,7 @@ neighbours apart.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,16 @@ def head() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(CLASSES, WIDE)).astype(np.float32), rng.normal(size=CLASSES).astype(np.float32)
 
 
-@pytest.fixture(params=[name for name in SCORERS.names() if not hasattr(SCORERS.get(name), "look")])
+def texts(names: Sequence[str]) -> np.ndarray:
+    """Embed names as a zero-shot model would."""
+    return np.random.default_rng(len(names)).normal(size=(len(names), WIDE))
+
+
+@pytest.fixture(params=[name for name in SCORERS.names() if not core.scorer(name).looks])
 def scorer(request: pytest.FixtureRequest) -> Any:
     made = core.scorer(request.param)
+    if "texts" in made.needs:
+        made.embed = texts
     if hasattr(made, "fit"):
         batches = [(outputs(60, seed), np.arange(60) % CLASSES) for seed in range(1, 5)]
         made.fit(batches, head())

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites import core
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
 from sorites.core.rng import rng_for
 from sorites.datasets.lens_photo import photograph, through
 from sorites.io.decode import decode
@@ -28,6 +28,16 @@ def test_a_photograph_is_what_the_shift_makes_of_it(lens: Entry) -> None:
     shift = core.shift("lens_whole")
     image = shift(core.to_float(make_image()), {"lens": "CookeTriplet"}, rng_for(0, "a", "lens_whole"))
     np.testing.assert_array_equal(through(lens, make_image()), core.to_uint8(image))
+
+
+def test_kernels_between_the_azimuths_count_as_part_of_the_lens(lens: Entry, tmp_path: Path) -> None:
+    Pillow.fromarray(make_image()).save(tmp_path / "a.png")
+    photograph(lens, [tmp_path / "a.png"], tmp_path / "out")
+    first = (tmp_path / "out" / "a.png").read_bytes()
+    stated = {key: value for key, value in lens.arrays.items() if key != "between"}
+    with pytest.warns(Notice):
+        assert photograph(Entry(lens.name, stated, lens.about), [tmp_path / "a.png"], tmp_path / "out") == []
+    assert (tmp_path / "out" / "a.png").read_bytes() != first
 
 
 def test_any_format_comes_out_as_png_under_its_own_name(lens: Entry, tmp_path: Path) -> None:

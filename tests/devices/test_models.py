@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.devices.pretended import pretended  # noqa: E402
 
 import sorites  # noqa: E402
 from sorites import core  # noqa: E402
-from sorites.core import ImageU8, Model, Outputs  # noqa: E402
+from sorites.core import Head, ImageU8, Model, Outputs  # noqa: E402
 from sorites.core.compute.torch_tools import ComputeOptions, use_compute_options  # noqa: E402
 from sorites.core.errors import IncompatibleRun, SoritesError  # noqa: E402
 from sorites.evaluation.engines import Engine  # noqa: E402
@@ -137,6 +138,11 @@ def test_the_scorers_that_look_inside_are_known() -> None:
     assert len(OTHERS) > 15
 
 
+def embedded(head: Head, names: Sequence[str]) -> np.ndarray:
+    """Embed names as a zero-shot model would."""
+    return np.random.default_rng(0).normal(size=(len(names), head[0].shape[1]))
+
+
 @pytest.mark.parametrize("scorer", OTHERS)
 def test_other_scorers_get_the_outputs_of_the_device(
     here: Model, kind: str, scorer: str, images: list[ImageU8]
@@ -148,6 +154,8 @@ def test_other_scorers_get_the_outputs_of_the_device(
         assert all(
             part is None or isinstance(part, np.ndarray) for part in (outputs.logits, outputs.features)
         )
+        if "texts" in made.needs:
+            made.embed = partial(embedded, model.head)
         if made.needs & {"training", "features", "head"}:
             made.fit([(outputs, np.arange(len(images) * 15) % len(CLASSES))], model.head)
         scores[model.backend.kind] = np.asarray(made(outputs))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.diffusion.conftest import random_slider
+from typer.testing import CliRunner
 
 from sorites.core.errors import SoritesError
 from sorites.diffusion.pipeline import Pipe
@@ -18,6 +19,7 @@ from sorites.diffusion.sampler import Request, SamplerOptions, along, sample
 from sorites.diffusion.shelves import Concept, refuse_other_pipeline, shelf
 from sorites.diffusion.sliders import Slider
 from sorites.diffusion.words import with_words
+from sorites.io.decode import decode
 
 NAME = "heavy_snow_class_022_alpha1.0_rank4_noxattn"
 EAGLE = Concept(22, "bald eagle")
@@ -183,3 +185,45 @@ def test_a_slider_of_another_pipeline_or_other_words_is_refused(tiny: Pipe) -> N
     assert caught.value.fields == {"differs": "words"}
     grown = replace(tiny, version="more words", base=tiny.version, word_versions={"disc": "a", "cross": "b"})
     refuse_other_pipeline(record, grown, "own")
+
+
+@pytest.mark.slow
+def test_released_material_runs_from_the_command_line(
+    tiny: Pipe, folder: Path, star: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive of sliders and a text encoder as released: generate images, then evaluate a model on them."""
+    from sorites.cli import app
+    from sorites.core import table, to_uint8
+
+    monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "means_of_released.py").write_text(
+        "import numpy as np\n"
+        "def logits(images):\n"
+        "    return np.stack([np.resize(p.mean((0, 1)), 1000) for p in images]).astype(np.float32)\n"
+    )
+    archive, out = archive_of(folder, tmp_path / "lora_adapters.zip"), tmp_path / "images"
+
+    def typed(*words: str | Path) -> None:
+        done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+
+    typed(
+        "generate", "images", "--sliders", archive, "--pipeline", tiny.path, "--words", star, "--seeding", "plain",
+        "--scheduler", "own", "--shift", "heavy_snow", "--class", "bald eagle", "--seeds", "1..2",
+        "--severity", "0,1", "--noise-steps", "4", "--guidance", "3", "--negative", "", "--size", "16",
+        "--format", "png", "--out", out,
+    )  # fmt: skip
+    drawing = SamplerOptions(4, 3.0, negative="", seeding="plain", scheduler="own")
+    taught = with_words(tiny, star, {22: EAGLE.name})
+    slider = shelf(archive, {22: EAGLE.name}).slider(taught, "heavy_snow", EAGLE)
+    wanted = sample(taught, [along("a picture of a <class-22>", 2, slider, (0.0, 1.0))], drawing)[0]
+    for scale, image in zip(("0000", "1000"), wanted, strict=True):
+        found = decode(out / "heavy_snow" / "022_bald eagle" / f"seed_0002_scale_{scale}.png")
+        assert np.abs(found.astype(int) - to_uint8(image)).max() <= 1
+    typed(
+        "run", "cns_bench", "--source", f"cns_bench:{out}", "--model", "python:means_of_released:logits",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    rows = table.read(tmp_path / "run").select("shift", "severity", "label").unique().collect()
+    assert sorted(rows.rows()) == [("clean", 0.0, 22), ("heavy_snow", 1.0, 22)]

@@ -249,7 +249,12 @@ def test_training_images_that_are_judged_too_are_told(asked: Source, in_distribu
 def test_what_a_model_does_not_show_is_refused_by_name(run: Run, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="the model's last linear layer,"):
         run(models=[linear("bare", head=False)])
-    for name, what in (("odin", "gradient"), ("rankfeat", "feature maps"), ("gram", "layers")):
+    for name, what in (
+        ("odin", "gradient"),
+        ("rankfeat", "feature maps"),
+        ("gram", "layers"),
+        ("neglabel", "text encoder"),
+    ):
         with pytest.raises(SoritesError, match=f"{name} needs .*{what}.* linear does not provide"):
             run(scorers=[name])
     plain = Model("plain", lambda p: Outputs(linear().forward(p).logits))

@@ -18,7 +18,7 @@ from sorites.evaluation import plan as plans
 from sorites.evaluation.images import captured_shot, shifted_shots
 from sorites.evaluation.predict import predict
 from sorites.evaluation.run import run
-from sorites.suites.suite import Suite, parse
+from sorites.suites.suite import Suite, load, parse
 
 GRID = "gaussian_noise=0.1,0.3 x defocus_disk=1,3"
 SHIFT = "gaussian_noise x defocus_disk"
@@ -141,6 +141,23 @@ def test_a_named_camera_has_one_severity_and_records_its_parts(tmp_path: Path) -
         "gaussian_noise": 0.12,
         "jpeg": 80.0,
     }
+
+
+def test_the_camera_that_is_shipped_turns_four_shifts_in_the_order_of_their_stages(tmp_path: Path) -> None:
+    shipped = load("cheap_phone").model_copy(
+        update={"labels": ("a", "b", "c"), "models": ("m",), "frame": None}
+    )
+    rows = table(tmp_path / "phone", suite=shipped.model_copy(update={"reference": None}), levels=[1, 5])
+    made = rows.filter(output="label", shift="cheap_phone")
+    assert made["severity"].unique().sort().to_list() == [1.0, 5.0]
+    assert json.loads(made.filter(level=5)["params"][0]) == {
+        "gaussian_blur": 3.0,
+        "exposure_stops_down": 3.0,
+        "iso_noise": 10.0,
+        "jpeg": 85.0,
+    }
+    (camera,) = shipped.compose
+    assert [part.stage for part in camera.shift().parts] == ["optics", "sensor", "sensor", "codec"]
 
 
 def test_a_named_camera_can_be_selected_and_refined(tmp_path: Path) -> None:

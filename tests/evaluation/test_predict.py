@@ -52,6 +52,58 @@ def test_any_accepted_label_is_right(run: Callable[..., pl.DataFrame]) -> None:
     assert held["accept"].to_list() == [[0, 1]] * 3
 
 
+CLASSES = tuple("abcdef")
+PAIRS = (frozenset({0, 1}), frozenset({2, 3}), frozenset({4, 5}))
+
+
+def by_name(logits: dict[int, list[float]]) -> Model:
+    def forward(images: list[np.ndarray]) -> Outputs:
+        return Outputs(np.array([logits[int(image[0, 0, 0]) % 60] for image in images], np.float32))
+
+    return Model("m", forward)
+
+
+def test_the_confidence_of_a_category_is_the_sum_over_its_classes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    logits = {i: rng.normal(0, 2, 6).astype(np.float32).tolist() for i in range(60)}
+    samples = [
+        Sample(f"s{i}", Generated(lambda i=i: np.full((8, 8, 3), i, np.uint8)), accept=PAIRS[i % 3])  # type: ignore[misc]
+        for i in range(60)
+    ]
+    suite = parse({"name": "s", "labels": CLASSES, "scorers": ["msp"]}, "test")
+    made = sorites.run(suite, source=Source("s", samples), models=[by_name(logits)], out=tmp_path / "a")
+    table = made.collect()
+    labels = table.filter(output="label").sort("sample_id")
+    assert not labels["correct"].all()
+    for row in labels.iter_rows(named=True):
+        odds = np.exp(np.array(logits[int(row["sample_id"][1:])], np.float64))
+        pair = row["pred"] // 2
+        assert row["conf"] == pytest.approx(odds[2 * pair : 2 * pair + 2].sum() / odds.sum(), abs=1e-7)
+        assert row["correct"] == (row["pred"] in row["accept"])
+    # The area of msp ranks the same confidence, wherever the categories are judged.
+    order = np.argsort(-labels["conf"].to_numpy(), kind="stable")
+    wrong = ~labels["correct"].to_numpy()[order]
+    expected = (np.cumsum(wrong) / np.arange(1, 61)).mean()
+    assert sorites.aurc(table, by=["model", "scorer"])["value"].to_list() == pytest.approx([expected])
+    # A limit changes no confidence.
+    few = sorites.run(
+        suite, source=Source("s", samples), models=[by_name(logits)], out=tmp_path / "b", limit=3
+    ).collect()
+    both = few.filter(output="label").join(labels, on="sample_id")
+    assert both.height == 3
+    assert both["conf"].equals(both["conf_right"], null_equal=True, check_names=False)
+
+
+def test_a_class_that_is_also_right_alone_keeps_its_own_confidence(run: Callable[..., pl.DataFrame]) -> None:
+    blank = np.zeros((8, 8, 3), np.uint8)
+    samples = [
+        Sample("a", Generated(lambda: blank), accept=frozenset({0, 1})),
+        Sample("b", Generated(lambda: blank), label=1),
+    ]
+    held = run(model([1, 3, 2]), Source("two", samples))
+    assert held["conf"].to_list() == pytest.approx([np.exp(3) / np.exp([1, 2, 3]).sum()] * 2)
+
+
 def test_a_label_the_model_does_not_know_is_not_judged(run: Callable[..., pl.DataFrame]) -> None:
     held = run(model([1, 3], labels=("dog", "owl")))
     assert held["known"].to_list() == [False] * 3

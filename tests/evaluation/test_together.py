@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ from tests.conftest import CLASSES
 import sorites
 from sorites.core import Model
 from sorites.core import table as tables
-from sorites.evaluation.combine import combine, open_folder
+from sorites.core.errors import Notice
+from sorites.evaluation.combine import combine, open_folder, open_folders
+from sorites.shifts.aberration import SHAPE
 from sorites.suites.suite import parse
 
 
@@ -113,6 +116,24 @@ def test_two_folders_share_no_sample_though_their_files_have_the_same_names(
     assert "Does the order of the models change?" not in page
 
 
+def test_one_folder_under_two_spellings_shares_its_samples(
+    go: Callable[..., Path], tmp_path: Path, places: dict[str, Path]
+) -> None:
+    places["again"] = places["here"].parent / "." / ".." / places["here"].parent.name / places["here"].name
+    places["copy"] = Path(shutil.copytree(places["here"], tmp_path / "copied" / "here"))
+    one = go("one", "jpeg")
+    for place in ("again", "copy"):
+        table, notes = read(one, go("two", "jpeg", place=place))
+        assert notes == ""
+        assert table["source"].unique().to_list() == ["folder"]
+        assert table["run_id"].n_unique() == 1
+        assert sorites.paired_difference(table, other="one")["n"].max() == 12
+    changed = next(places["copy"].rglob("*.png"))
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(changed)
+    table, notes = read(one, go("three", "jpeg", place="copy"))
+    assert "share no sample" in notes
+
+
 def test_what_makes_the_images_differ_is_said(go: Callable[..., Path]) -> None:
     framed = {"resize": 20, "crop": 20}
     _, notes = read(go("one", "jpeg", frame=framed), go("two", "jpeg"))
@@ -123,6 +144,53 @@ def test_what_makes_the_images_differ_is_said(go: Callable[..., Path]) -> None:
         "The runs differ in seed (1 and 0): the same sample at the same setting is a different image in each."
         in notes
     )
+
+
+def coma(kernels: Path | None = None) -> dict[str, object]:
+    named = {} if kernels is None else {"kernels": str(kernels)}
+    return {"name": "coma", "options": {"padding": "reflect", **named}}
+
+
+@pytest.fixture
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stack of kernels that move the image by two pixels, whatever the mode and level."""
+    taps = np.zeros(SHAPE, np.float32)
+    taps[..., 12, 14] = 1
+    np.save(path := tmp_path_factory.mktemp("kernels") / "moved.npy", taps)
+    return path
+
+
+def test_runs_with_other_kernels_are_two_conditions(
+    go: Callable[..., Path], stack: Path, tmp_path: Path
+) -> None:
+    runs = go("one", coma(), "jpeg"), go("one", coma(stack), "jpeg")
+    with pytest.warns(Notice, match="kept apart"):
+        table = sorites.read(list(runs)).collect()
+    names = {"coma (defaults)", "coma (kernels=moved.npy)"}
+    assert set(table["shift"]) == {"clean", "jpeg", *names}
+    own = pl.concat([tables.read(run).filter(pl.col("shift") == "coma").collect() for run in runs])
+    assert table.filter(pl.col("shift").is_in(names)).height == own.height
+    assert sorites.accuracy(table.filter(pl.col("shift") == "jpeg"))["n"].to_list() == [12, 12]
+    page = sorites.report(list(runs), tmp_path / "page.html").read_text(encoding="utf-8")
+    assert all(f"<h3>{name}</h3>" in page for name in names)
+
+
+def test_models_under_other_kernels_are_not_compared(go: Callable[..., Path], stack: Path) -> None:
+    runs = go("one", coma(), "jpeg"), go("two", coma(stack), "jpeg")
+    shared, everything = (
+        combine(open_folders(runs), partial).table.collect()["shift"].unique().to_list()
+        for partial in (False, True)
+    )
+    assert set(shared) == {"clean", "jpeg"}
+    assert set(everything) == {"clean", "jpeg", "coma (defaults)", "coma (kernels=moved.npy)"}
+
+
+def test_an_unfinished_condition_is_left_out_under_its_new_name(go: Callable[..., Path], stack: Path) -> None:
+    runs = go("one", coma(), "jpeg"), go("one", coma(stack), "jpeg")
+    for shard in (runs[1] / "predictions").glob("*coma*"):
+        shard.unlink()
+    found = combine(open_folders(runs))
+    assert set(found.table.collect()["shift"]) == {"clean", "jpeg", "coma (defaults)"}
 
 
 def test_failure_severities_refined_in_one_run_only_are_taken_at_the_settings(

@@ -24,7 +24,7 @@ from tests.faults.kinds import Kind, Mutation
 import sorites
 from sorites import core
 from sorites.apps.generation.files import write_table
-from sorites.apps.generation.images import encode_image
+from sorites.apps.generation.provenance import encode_image
 from sorites.core.errors import Notice, SoritesError
 from sorites.io.digests import digest_of, write_sealed
 from sorites.io.files import write_bytes

@@ -101,7 +101,7 @@ def test_production_errors_of_a_lens_may_lie_beside_it(tmp_path: Path) -> None:
 def test_another_file_is_no_lens(tmp_path: Path) -> None:
     kernels = {"kernels": np.ones((13, 3, 5, 5), np.float32)}
     (tmp_path / "x.safetensors").write_bytes(seal_tensors(save(kernels, {"about": "{}", **NO_DIGEST})))
-    with pytest.raises(SoritesError, match="it has no mtf"):
+    with pytest.raises(SoritesError, match="it has no pitch_um"):
         lenses.load(tmp_path, "x")
     (tmp_path / "x.safetensors").write_bytes(save(kernels, {"about": "{}"}))
     with pytest.raises(Damaged, match="it contains no digest"):

@@ -63,7 +63,7 @@ def test_what_is_not_there_is_an_error_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="'CookeTripple'.*CookeTriplet"):
         trace_all(["CookeTripple"], tmp_path)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SoritesError, match="no .zmx files in"):
+    with pytest.raises(SoritesError, match="no .zmx, .seq, .len files in"):
         trace_all([str(tmp_path / "empty")], tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(SoritesError, match="cannot create the folder"):

@@ -83,7 +83,11 @@ def _lists(
     """Return a list of boxes for each of ``size`` images, from the image, place, class and confidence of each."""
     fields = {"x0": x, "y0": y, "x1": x + SIDE, "y1": y + SIDE, "label": label, "conf": conf}
     flat = pl.DataFrame(fields)
-    flat = flat if conf is not None else flat.with_columns(area=None, crowd=False)
+    flat = (
+        flat.with_columns(score=None)
+        if conf is not None
+        else flat.with_columns(area=None, crowd=False, known=None)
+    )
     boxes = pl.DataFrame({"image": of, "box": flat.to_struct()})
     grouped = boxes.group_by("image").agg("box")
     every = pl.DataFrame({"image": np.arange(size)}).join(
@@ -151,6 +155,11 @@ ALIKE = {
     "box_failure_severity": "failure_severity",
     "box_auroc": "auroc",
     "box_fpr95": "fpr95_ood_pos",
+    "box_failure_contour": "half_accuracy_severity",
+    "box_interaction": "interaction",
+    "grid_kept": "box_recall",
+    "grid_map": "map",
+    "grid_recall": "box_recall",
     "unknown_recall": "box_recall",
     "unknown_flagged": "box_recall",
 }

@@ -101,8 +101,8 @@ def world() -> pl.DataFrame:
 
 @pytest.fixture(scope="session")
 def gridded() -> pl.DataFrame:
-    """Rows of the samples of the world under two shifts at once, at three by three points without the clean
-    one.
+    """Rows of the samples of the world, of detectors too, under two shifts at once, at three by three points
+    without the clean one.
     """
     rng = np.random.default_rng(10)
     rows: list[Row] = []
@@ -113,6 +113,11 @@ def gridded() -> pl.DataFrame:
                 told = f'{{"blur": {a}, "noise": {b}}}'
                 right = _verdict(rng, ability, a / 2 + b / 4)
                 rows.append(row(f"p{i}", "blur x noise", None, right, params=told, **more))
+                if i < 24:
+                    seen = [_box(rng, obj) for obj in objects(i) if _verdict(rng, ability, a / 2 + b / 4)]
+                    boxes: Row = {"ground_truth": objects(i), "boxes": seen, "conf": None, "label": None}
+                    boxes |= {"output": "boxes", "model": model, "image_id": f"d{i}/{a}/{b}"}
+                    rows.append(row(f"d{i}", "blur x noise", None, None, params=told, **boxes))
     return frame(rows)
 
 

@@ -252,6 +252,8 @@ ALIKE: dict[str, str] = {
     "dial_accuracy": "mean_accuracy",
     "dial_drop": "accuracy_drop, settings pooled",
     "camera_control": "mean_accuracy",
+    "control_policies": "mean_accuracy",
+    "control_transfer": "mean_accuracy",
     "lens_accuracy": "mean_accuracy",
     "lens_field": "mean_accuracy",
     "lens_degree": "mean_degree",

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
 from sorites.core.errors import SoritesError
-from sorites.metrics import aurc, risk_coverage
+from sorites.metrics import augrc, aurc, risk_coverage, scod
 
 
 def answers(row: Any, frame: Any, drawn: list[tuple[float, bool]], samples: int = 1000) -> Any:
@@ -103,3 +104,62 @@ def test_models_without_scores_are_ranked_by_confidence(row: Any, frame: Any) ->
         .drop("scorer")
         .equals(risk_coverage(frame(labels + scores)).drop("scorer"))
     )
+
+
+def test_the_generalised_area_is_the_closed_form_of_its_paper(row: Any, frame: Any) -> None:
+    rng = np.random.default_rng(5)
+    score = np.round(rng.normal(0, 1, 300), 1)
+    right = rng.random(300) > 1 / (1 + np.exp(-score))
+    found = augrc(answers(row, frame, list(zip(score.tolist(), right.tolist(), strict=True)))).row(
+        0, named=True
+    )
+    accuracy = right.mean()
+    separates = roc_auc_score(~right, score)
+    wanted = (1 - separates) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
+    assert found["value"] == pytest.approx(wanted, abs=1e-12)
+    assert found["risk"] == pytest.approx(1 - accuracy)
+    assert found["best"] == pytest.approx((1 - accuracy) ** 2 / 2)
+    # The interval is as wide as the bootstrap's.
+    draws = []
+    for _ in range(400):
+        own = rng.integers(0, 300, 300)
+        accuracy = right[own].mean()
+        separates = roc_auc_score(~right[own], score[own])
+        draws.append((1 - separates) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2)
+    assert found["high"] - found["low"] == pytest.approx(2 * 1.97 * np.std(draws), rel=0.15)
+
+
+def test_answered_ood_images_are_errors(row: Any, frame: Any) -> None:
+    rng = np.random.default_rng(6)
+    more = {"output": "ood", "scorer": "energy"}
+    known = [
+        row(
+            f"p{i}",
+            "clean",
+            0.0,
+            bool(rng.random() < 0.8),
+            score=float(rng.normal()),
+            image_id=f"{i}",
+            **more,
+        )
+        for i in range(80)
+    ]
+    unknown = [
+        {
+            **row(f"o{i}", "clean", 0.0, None, score=float(rng.normal(1)), image_id=f"o{i}", **more),
+            "known": False,
+        }
+        for i in range(40)
+    ]
+    found = scod(frame(known + unknown)).row(0, named=True)
+    ranked = sorted([*known, *unknown], key=lambda one: one["score"])
+    wrong = [not one["correct"] for one in ranked]
+    assert found["value"] == pytest.approx(fmean(fmean(wrong[: k + 1]) for k in range(120)), abs=1e-12)
+    assert (found["n"], found["id"], found["ood"]) == (120, 80, 40)
+    assert found["risk"] == pytest.approx(fmean(wrong))
+    assert found["generalised"] == pytest.approx(
+        fmean((sum(wrong[:k]) + sum(wrong[: k + 1])) / 240 for k in range(120)), abs=1e-12
+    )
+    # The other areas leave OOD images out, and without any there is no number.
+    assert aurc(frame(known + unknown))["n"].to_list() == [80]
+    assert scod(frame(known)).select("value", "ood").rows() == [(None, 0)]

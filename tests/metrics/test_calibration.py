@@ -10,7 +10,7 @@ from scipy.stats import binned_statistic
 from tests.metrics.coverage import columns, named
 
 from sorites.core.errors import SoritesError
-from sorites.metrics import accuracy, calibration_error, reliability
+from sorites.metrics import accuracy, adaptive_calibration_error, calibration_error, reliability
 
 CONF = st.floats(0, 1, width=32)
 
@@ -90,3 +90,22 @@ def test_bins_add_up_to_the_whole(world: pl.DataFrame) -> None:
 def test_no_bins_is_refused(world: pl.DataFrame) -> None:
     with pytest.raises(SoritesError, match="got 0"):
         calibration_error(world, bins=0)
+
+
+def test_bins_of_equally_many_rows(row: Any, frame: Any) -> None:
+    rng = np.random.default_rng(7)
+    conf = np.round(rng.random(60), 1).astype(np.float32).astype(float)
+    right = rng.random(60) < conf
+    rows = [
+        row(f"p{i}", "clean", 0.0, bool(right[i]), conf=float(conf[i]), image_id=f"{i}") for i in range(60)
+    ]
+    order = sorted(range(60), key=lambda i: conf[i])
+    shared = {c: float(np.mean(right[conf == c])) for c in conf}
+    gaps = [abs(sum(conf[i] - shared[conf[i]] for i in order[12 * b : 12 * b + 12])) for b in range(5)]
+    found = adaptive_calibration_error(frame(rows), by=["model"], bins=5).row(0, named=True)
+    assert found["value"] == pytest.approx(sum(gaps) / 60, abs=1e-9)
+    shuffled = [rows[i] for i in rng.permutation(60)]
+    assert adaptive_calibration_error(frame(shuffled), by=["model"], bins=5)["value"].item() == pytest.approx(
+        found["value"], abs=1e-12
+    )
+    assert calibration_error(frame(rows), by=["model"], bins=5)["conf"].item() == pytest.approx(found["conf"])

@@ -95,7 +95,7 @@ def test_correlation_and_sensitivity_are_equations_5_and_6(seen: pl.DataFrame, a
     ]
     assert got == [
         (pytest.approx(r), curve["n"].sum(), len(x)),
-        (pytest.approx(slope), curve["n"].sum(), len(x)),
+        (pytest.approx(100 * slope), curve["n"].sum(), len(x)),
     ]
     line = linregress(i, x)
     assert (r, slope) == pytest.approx((line.rvalue, abs(line.slope)))
@@ -189,7 +189,7 @@ def test_tables_1_and_2_have_covariate_correlations_of_two_signs(two_sets: pl.Da
         areas = own_areas(two_sets, SETS[name])
         means = [np.mean([area for (_, cov), area in areas.items() if cov == level]) for level in range(1, 5)]
         r, slope = equations(np.array(means), np.arange(1, 5))
-        for ask, wanted in ((correlation, r), (sensitivity, slope)):
+        for ask, wanted in ((correlation, r), (sensitivity, 100 * slope)):
             assert ask(two_sets).filter(set=name, axis="covariate")["value"].item() == pytest.approx(wanted)
         signs[name] = np.sign(r)
     assert (signs["imagenet21k"], signs["syn_is"]) == (-1, 1)
@@ -253,4 +253,4 @@ def test_tables_4_to_7_are_equations_5_and_6_of_fpr95_and_aupr(
                 ask(two_sets, metric=metric).filter(set=name, axis=axis)["value"].item()
                 for ask in (correlation, sensitivity)
             ]
-            assert found == pytest.approx(list(wanted))
+            assert found == pytest.approx([wanted[0], 100 * wanted[1]])

@@ -186,6 +186,40 @@ def test_a_plan_gives_it_the_suite_s_classes(pair: str, held_out: Source) -> Non
     assert logits.shape == (1, 4)
 
 
+def test_its_text_encoder_embeds_words_like_classes(pair: str, held_out: Source) -> None:
+    model = classed(f"open_clip:{pair}")
+    assert model.head is not None
+    assert model.texts is not None
+    weight = model.head[0] / np.linalg.norm(model.head[0], axis=1, keepdims=True)
+    np.testing.assert_allclose(model.texts(list(CLASSES)), weight, atol=1e-6)
+
+
+def test_word_lists_are_scored_in_a_run(pair: str, held_out: Source, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("house\nriver\nengine\nbottle\n", encoding="utf-8")
+    neglabel = f"neglabel(words='{tmp_path / 'words.txt'}', keep=1, groups=2)"
+    content = {"name": "s", "labels": list(CLASSES[:4]), "models": [f"open_clip:{pair}"]}
+    suite = parse({**content, "scorers": ["mcm", neglabel]}, "test")
+    some = Source(
+        "some", [sample for sample in held_out if sample.label is not None and sample.label < 4][:6]
+    )
+    table = sorites.run(
+        suite, source=some, out=tmp_path / "run", shifts=["contrast"], keep_features=True
+    ).collect()
+    scores = table.filter(pl.col("output") == "ood")
+    assert scores["error"].null_count() == scores.height == 2 * scores["image_id"].n_unique()
+    known = plan.make(suite, some).models[f"open_clip:{pair}"]
+    sample = next(iter(some))
+    outputs = known([sample.load()])
+    scorer = core.scorer(neglabel)
+    scorer.embed = known.texts
+    clean = scores.filter(
+        pl.col("sample_id") == sample.id, pl.col("severity") == 0, pl.col("scorer") == scorer.name
+    )
+    assert clean["score"].item() == pytest.approx(float(scorer.fit((), known.head)(outputs)[0]), abs=1e-4)
+    with pytest.raises(SoritesError, match="text encoder"):
+        sorites.score(tmp_path / "run", ["neglabel"])
+
+
 def test_mistakes_are_reported(pair: str, tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text("a photo\n", encoding="utf-8")
     wrong = {

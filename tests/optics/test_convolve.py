@@ -97,3 +97,18 @@ def test_the_image_is_left_alone_and_no_kernels_give_no_images():
 def test_bad_input_is_a_clear_error(image, kernel, padding, says):
     with pytest.raises(SoritesError, match=says):
         list(sweep(image, [kernel], padding))
+
+
+@pytest.mark.parametrize("padding", ["zeros", "reflect"])
+@pytest.mark.parametrize("flip", [False, True])
+def test_torch_gives_the_same_to_rounding_and_no_kernel_depends_on_the_others(padding, flip):
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(5)
+    image = rng.random((37, 52, 3), dtype=np.float32)
+    kernels = [Kernel(taps / taps.sum()) for taps in rng.random((3, 3, 9, 9))]
+    ours = list(sweep(image, kernels, padding, flip=flip))
+    theirs = list(sweep(image, kernels, padding, flip=flip, library="torch"))
+    for one, other, kernel in zip(ours, theirs, kernels, strict=True):
+        assert np.abs(one - other).max() < 2e-6
+        (alone,) = sweep(image, [kernel], padding, flip=flip, library="torch")
+        assert np.array_equal(alone, other)

@@ -18,8 +18,12 @@ from sorites.scorers.base import MAX_EXACT_VALUES, Bank, Moments, Percentile
 if TYPE_CHECKING:
     from tests.scorers.conftest import Case
 
-TRAINED = ["knn", "mds", "rmds", "vim(dim=12)", "react", "dice", "nnguide", "fdbd", "she", "nci"]
-HEADED = ["ash_b", "ash_s", "ash_p", "scale"]
+TRAINED = [
+    *("knn", "mds", "rmds", "vim(dim=12)", "react", "dice", "nnguide", "fdbd", "she", "nci", "core", "gmm"),
+    *("residual(dim=12)", "vra", "ras", "relation", "corp(dim=64)"),
+]
+ON_LOGITS = ["klm", "openmax"]
+HEADED = ["ash_b", "ash_s", "ash_p", "scale", "mcm"]
 PLAIN = ["msp", "max_logit", "energy", "gen", "gradnorm"]
 ON_FEATURES = [*TRAINED, *HEADED, "gradnorm"]
 
@@ -40,7 +44,7 @@ def with_ids(case: Case, order: np.ndarray, size: int) -> list[tuple[Outputs, li
     return made
 
 
-@pytest.mark.parametrize("spec", [*TRAINED, *HEADED, *PLAIN])
+@pytest.mark.parametrize("spec", [*TRAINED, *ON_LOGITS, *HEADED, *PLAIN])
 def test_scores_do_not_depend_on_batches_or_call_order(spec: str, case: Case) -> None:
     scorer, asked = fitted(spec, case), case.outputs()
     first = scorer(asked)
@@ -57,7 +61,7 @@ def test_scores_do_not_depend_on_batches_or_call_order(spec: str, case: Case) ->
     assert scorer(case.outputs(case.asked[:0])).shape == (0,)
 
 
-@pytest.mark.parametrize("spec", [*TRAINED, "knn(k=5, bank=64)", "nnguide(k=5, bank=64)"])
+@pytest.mark.parametrize("spec", [*TRAINED, *ON_LOGITS, "knn(k=5, bank=64)", "nnguide(k=5, bank=64)"])
 def test_the_order_and_batches_of_training_images_do_not_matter(spec: str, case: Case) -> None:
     rng, count = np.random.default_rng(1), len(case.train)
     one = fitted(spec, case, with_ids(case, np.arange(count), 100))
@@ -67,7 +71,7 @@ def test_the_order_and_batches_of_training_images_do_not_matter(spec: str, case:
 
 
 def test_refitting_discards_the_previous_fit(case: Case) -> None:
-    for spec in TRAINED:
+    for spec in [*TRAINED, *ON_LOGITS]:
         again = fitted(spec, case, with_ids(case, np.arange(300, 600), 50)).fit(case.batches(), case.head)
         np.testing.assert_array_equal(again(case.outputs()), fitted(spec, case)(case.outputs()))
 
@@ -175,7 +179,7 @@ def test_features_must_have_the_fitted_width(spec: str, case: Case) -> None:
             fitted(spec, case)(Outputs(case.outputs().logits, case.asked[:, 1:]))
 
 
-@pytest.mark.parametrize("spec", [*TRAINED, *HEADED])
+@pytest.mark.parametrize("spec", [*TRAINED, *ON_LOGITS, *HEADED])
 def test_calling_before_fit_raises(spec: str, case: Case) -> None:
     with pytest.raises(SoritesError, match="not fitted"):
         core.scorer(spec)(case.outputs())
@@ -192,7 +196,9 @@ def test_training_needs_images_of_one_width(spec: str, case: Case) -> None:
         fitted(spec, case, [(case.outputs(), case.labels[:3])])
 
 
-@pytest.mark.parametrize("spec", ["react", "dice", "vim(dim=12)", "fdbd", "nci", *HEADED])
+@pytest.mark.parametrize(
+    "spec", ["react", "dice", "vim(dim=12)", "fdbd", "nci", "vra", "ras", "core", *HEADED]
+)
 def test_missing_or_malformed_head_raises(spec: str, case: Case) -> None:
     with pytest.raises(SoritesError, match="last linear layer"):
         core.scorer(spec).fit(case.batches())
@@ -220,6 +226,14 @@ def test_too_few_training_images_for_k_raise(case: Case) -> None:
         "react(percentile=100)",
         "ash_b(percentile=-1)",
         "nci(alpha=-1)",
+        "vra(low=90, high=10)",
+        "corp(variance=0)",
+        "gmm(reg=0)",
+        "relation(power=0)",
+        "openmax(tail=0)",
+        "mcm(temperature=0)",
+        "neglabel(keep=2)",
+        "adascale_a(low=90)",
     ],
 )
 def test_parameters_out_of_range_raise(spec: str) -> None:

@@ -253,7 +253,55 @@ def test_gram_names_a_class_without_training_images(model: Model, images: list[n
         scorer(other)
 
 
-@pytest.mark.parametrize("name", ["odin", "rankfeat", "gram"])
+def adascale(network: Small, model: Model, train: list[np.ndarray], asked: list[np.ndarray]) -> Any:
+    """The released formula, image by image: features, Q and its rank, scaled logits of both variants."""
+
+    def changed(image: np.ndarray) -> tuple[Any, Any, Any]:
+        given = normalised([image], model).requires_grad_()
+        logits, features = network(given)
+        logits.max().backward()
+        gradient = given.grad
+        least = gradient.abs().flatten().argsort()[: int(gradient.numel() * 0.05)]
+        mask = torch.zeros(gradient.numel())
+        mask[least] = 1
+        with torch.no_grad():
+            after = network(given + gradient.sign() * mask.view_as(gradient) * 0.5)[1]
+        return features[0].detach().double(), after[0].double(), logits[0].detach().double()
+
+    def shift(features: Any, after: Any) -> float:
+        largest = features.argsort(descending=True)
+        return float(after[largest[:6]].relu().sum() + 10 * (features - after)[largest[:2]].abs().sum())
+
+    known = np.array([shift(*changed(image)[:2]) for image in train])
+    bias, found = network.head.bias.detach().double(), []
+    for image in asked:
+        features, after, logits = changed(image)
+        percentile = 40 + (1 - np.mean(known <= shift(features, after) * (1 + 1e-6))) * 40
+        positive = features.relu().sort(descending=True).values
+        ratio = positive.sum() / positive[: 12 - round(12 * percentile / 100)].sum()
+        found.append(
+            [
+                -torch.logsumexp(ratio.exp() * (logits - bias) + bias, 0),
+                -torch.logsumexp(logits * ratio**2, 0),
+            ]
+        )
+    return np.array(found)
+
+
+def test_adascale_is_the_released_formula(network: Small, model: Model, images: list[np.ndarray]) -> None:
+    train, asked = images[:20], images[20:]
+    expected = adascale(network, model, train, asked)
+    head = (network.head.weight.detach().numpy(), network.head.bias.detach().numpy())
+    for column, name in enumerate(("adascale_a", "adascale_l")):
+        scorer = core.scorer(name, low=40, high=80, first=50, second=17)
+        given = model(train)
+        inside = {scorer.name: scorer.look(model, train)}
+        outputs = Outputs(given.logits, given.features, inside=inside)
+        scorer.fit([(outputs, None)], head)
+        np.testing.assert_allclose(judged(scorer, model, asked), expected[:, column], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["odin", "rankfeat", "gram", "adascale_a"])
 def test_inside_values_do_not_depend_on_the_batch(name: str, model: Model, images: list[np.ndarray]) -> None:
     scorer = core.scorer(name)
     together = scorer.look(model, images[:6])
@@ -283,7 +331,7 @@ def test_the_model_is_left_as_it_was_and_other_threads_are_not_seen(
     assert all(p.grad is None for p in model.module.parameters())
 
 
-@pytest.mark.parametrize("name", ["odin", "rankfeat", "gram"])
+@pytest.mark.parametrize("name", ["odin", "rankfeat", "gram", "adascale_a"])
 def test_models_without_a_torch_module_raise(name: str, images: list[np.ndarray]) -> None:
     plain = as_model("plain", lambda images: np.zeros((len(images), 3), np.float32))
     with pytest.raises(SoritesError, match="plain does not"):

@@ -62,6 +62,17 @@ def on_logits(make: Callable[[Any], Any]) -> Callable[[Any, Case], np.ndarray]:
     )
 
 
+def on_fitted_logits(make: Callable[[Any], Any]) -> Callable[[Any, Case], np.ndarray]:
+    def score(peer: Any, case: Case) -> np.ndarray:
+        train, asked = (
+            torch.from_numpy(case.outputs(rows).logits).double() for rows in (case.train, case.asked)
+        )
+        detector = make(peer).fit_logits(train, torch.from_numpy(case.labels))
+        return np.asarray(detector.predict_logits(asked).detach())
+
+    return score
+
+
 def gradnorm(peer: Any, case: Case) -> np.ndarray:
     found = peer.GradNorm(linear(case), param_filter=lambda name: name == "weight")
     found.to("cpu")
@@ -86,6 +97,8 @@ EXACT: dict[str, Callable[[Any, Case], np.ndarray]] = {
     "nnguide(k=10)": on_features(lambda p, c: p.NNGuide(None, linear(c), k=10)),
     "fdbd": on_features(lambda p, c: p.fDBD(None, linear(c))),
     "she": on_features(lambda p, c: p.SHE(None, linear(c))),
+    "gmm": on_features(lambda p, c: p.GMM(None)),
+    "klm": on_fitted_logits(lambda p: p.KLMatching(None)),
     "nci(alpha=0.01)": on_features(lambda p, c: p.NCI(None, linear(c), alpha=0.01)),
 }
 """The same number, where the peer has the same unit."""
@@ -121,6 +134,51 @@ def test_gen_is_the_peers_sum_where_that_does_not_clip(case: Case, peer: Any, to
     )
 
 
+def test_entropy_is_that_of_scipy(case: Case) -> None:
+    from scipy.special import softmax
+    from scipy.stats import entropy
+
+    logits = np.concatenate([case.outputs().logits, [[900, *[0] * (case.outputs().logits.shape[1] - 1)]]])
+    theirs = entropy(softmax(logits.astype(np.float64), axis=1), axis=1)
+    np.testing.assert_allclose(
+        core.scorer("entropy")(Outputs(logits.astype(np.float32))), theirs, rtol=1e-4, atol=1e-6
+    )
+
+
 def test_msp_ranks_as_the_peer(case: Case, peer: Any) -> None:
     theirs = np.asarray(peer.MaxSoftmax(None).predict_logits(torch.from_numpy(case.outputs().logits)))
     np.testing.assert_array_equal(rankdata(ours("msp", case)), rankdata(theirs))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_mcm_has_the_peers_probability(case: Case, peer: Any, temperature: float) -> None:
+    flat = case.outputs()
+    unbiased = Outputs((case.asked @ case.weight.T).astype(np.float32), flat.features)
+    scorer = core.scorer("mcm", temperature=temperature).fit((), (case.weight, np.zeros_like(case.bias)))
+    theirs = peer.MCM(None, torch.from_numpy(case.weight), temperature=temperature)
+    probability = -np.asarray(theirs.predict_features(torch.from_numpy(case.asked)))
+    np.testing.assert_allclose(1 / (1 + np.exp(scorer(unbiased))), probability, rtol=2e-5)
+
+
+def test_openmax_ranks_as_the_peer_on_correct_training_images(case: Case, peer: Any) -> None:
+    """The peer minimises the likelihood of a shifted Weibull by a simplex search, which stops early."""
+    logits = case.outputs(case.train).logits
+    assert logits is not None
+    correct = logits.argmax(axis=1) == case.labels
+    detector = peer.OpenMax(None, tailsize=20, alpha=3)
+    detector.fit_logits(torch.from_numpy(logits[correct]), torch.from_numpy(case.labels[correct]))
+    theirs = np.asarray(detector.predict_logits(torch.from_numpy(case.outputs().logits)))
+    assert np.corrcoef(rankdata(ours("openmax", case)), rankdata(theirs))[0, 1] > 0.99
+
+
+def test_vra_is_the_peers_where_every_feature_has_the_same_percentiles(case: Case, peer: Any) -> None:
+    """The peer takes percentiles of each feature alone; without a lower limit both only clip."""
+    column = np.sort(np.abs(np.random.default_rng(0).normal(size=600))).astype(np.float32)
+    order = np.random.default_rng(1).permuted(np.tile(column, (case.train.shape[1], 1)), axis=1)
+    train = np.ascontiguousarray(order.T)
+    scorer = core.scorer("vra", low=0, high=90).fit([(case.outputs(train), case.labels)], case.head)
+    theirs = peer.VRA(None, pooled(case), lower_percentile=0.0, upper_percentile=0.9)
+    theirs.fit_feature_maps(torch.from_numpy(train)[:, :, None, None], torch.from_numpy(case.labels))
+    asked = np.maximum(case.asked, column[0])
+    expected = theirs.predict_feature_maps(torch.from_numpy(asked)[:, :, None, None]).detach()
+    np.testing.assert_allclose(scorer(case.outputs(asked)), expected, rtol=1e-4, atol=1e-4)

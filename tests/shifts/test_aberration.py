@@ -4,6 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
+from sorites import core
 from sorites.core import SHIFTS, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
@@ -112,3 +113,15 @@ def test_severities_and_images_out_of_range(photo):
     with pytest.raises(SoritesError, match="smaller than the kernel"):
         shift(photo[:20], 1, rng())
     assert aberration.configure("coma", padding="reflect")(photo[:20], 1, rng()).shape == (20, 48, 3)
+
+
+@pytest.mark.parametrize(("name", "setting"), [("coma", 3.0), ("lens", {"lens": "TessarLens", "field": 0.7})])
+def test_another_library_of_transforms_is_another_version_and_rounds_the_same(name, setting):
+    pytest.importorskip("torch")
+    image = np.random.default_rng(0).random((60, 70, 3), dtype=np.float32)
+    usual, other = core.shift(name), core.shift(name, fft="torch")
+    assert usual.version != other.version
+    made = [shift(image, setting, rng_for(0, "a", name)) for shift in (usual, other)]
+    assert np.abs(made[0] - made[1]).max() < 2e-6
+    with pytest.raises(SoritesError):
+        core.shift(name, fft="fftw")

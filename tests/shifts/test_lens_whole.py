@@ -8,7 +8,7 @@ import pytest
 
 from sorites import core
 from sorites.core import ImageF32
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
 from sorites.core.rng import rng_for
 from sorites.lenses import store as lenses
 from sorites.optics.tracing.field import field_blur
@@ -42,6 +42,17 @@ def test_a_folder_of_lenses_is_its_own_set(tmp_path: Path) -> None:
     shift = core.shift("lens_whole", lenses=str(tmp_path))
     assert [dict(one) for one in shift.settings] == [{"lens": "mine"}]
     assert shift.version != core.shift("lens_whole").version
+
+
+def test_a_lens_without_kernels_between_the_azimuths_is_named(tmp_path: Path) -> None:
+    lens = lenses.load(lenses.builtin(), "HeliarLens")
+    stated = {key: value for key, value in lens.arrays.items() if key != "between"}
+    lenses.save(lenses.Entry("old", stated, lens.about), tmp_path)
+    with pytest.warns(Notice) as caught:
+        core.shift("lens_whole", lenses=str(tmp_path))
+    assert [(w.message.code, w.message.fields) for w in caught if isinstance(w.message, Notice)] == [
+        ("rotated_kernels", {"lenses": ("old",)})
+    ]
 
 
 def test_what_is_no_setting_or_corner_is_reported(photo: ImageF32) -> None:

@@ -114,7 +114,7 @@ def test_every_built_in_suite_is_sound() -> None:
     for name in builtin_suites():
         suite = load(name)
         assert suite.about
-        assert all(dial.setting_values() for dial in suite.shifts)
+        assert all(dial.setting_values() for dial in suite.dials)
         assert suite.reference is None or not suite.models or suite.reference in suite.models
 
 

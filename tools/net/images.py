@@ -116,6 +116,21 @@ def imagenet_es(root: str) -> None:
             save(part / shot / wnid / f"ILSVRC2012_val_{20 + i:08d}.JPEG", dimmed)
 
 
+def imagenet_es_diverse(root: str) -> None:
+    """ImageNet-ES-Diverse: references, and six environments with 27 manual settings and five automatic shots."""
+    part = Path(root, "es-diverse-test")
+    shots = [
+        f"{kind}/{light}/param_{k}"
+        for light in ("l1", "l2", "l3", "l4", "l6", "l7")
+        for kind, last in (("param_control", 27), ("auto_exposure", 5))
+        for k in range(1, last + 1)
+    ]
+    for shade, shot in enumerate(["sampled_tin_no_resize2", *shots]):
+        for i, wnid in enumerate(CLASSES[1:3]):
+            dimmed = scene(i, 16, 20) * (1 if not shade else 0.2 + 0.8 * shade / len(shots))
+            save(part / shot / wnid / f"ILSVRC2012_val_{20 + i:08d}.JPEG", dimmed.astype(np.uint8))
+
+
 def cns_bench(root: str) -> None:
     """Two shifts of two classes at six scales."""
     for shift in ("heavy_snow", "painting_style"):

@@ -112,6 +112,55 @@ class ShowOptions(ImageOptions, StripContent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConformalOptions(Options):
+    """Options of ``conformal``."""
+
+    run: str | Path | RunLike = declare(
+        help='A run folder, made by "sorites run" with kept features.',
+        python="Also a ``Run``.",
+        metavar="RUN",
+        argument=True,
+        parse=to_path,
+    )
+    alpha: float = declare(
+        0.1, "Share of clean images whose set may miss the correct class.", metavar="X", kind=float
+    )
+    methods: Sequence[str] = declare(
+        ("thr", "aps", "raps"), "Conformity scores: thr, aps, raps.", metavar="NAME", repeat=True
+    )
+    models: Sequence[str] = declare(
+        (), "Only these models; default: all with kept logits.", metavar="NAME", repeat=True
+    )
+    measure: str | None = declare(
+        None,
+        "Also weigh calibration images by this measure of the run: semantic, covariate, lpips.",
+        metavar="NAME",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecalibrateOptions(Options):
+    """Options of ``recalibrate``."""
+
+    run: str | Path | RunLike = declare(
+        help='A run folder, made by "sorites run" with kept features.',
+        python="Also a ``Run``.",
+        metavar="RUN",
+        argument=True,
+        parse=to_path,
+    )
+    methods: Sequence[str] = declare(
+        ("none", "temperature", "isotonic"),
+        "How to recalibrate: none, temperature, vector, isotonic.",
+        metavar="NAME",
+        repeat=True,
+    )
+    models: Sequence[str] = declare(
+        (), "Only these models; default: all with kept logits.", metavar="NAME", repeat=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class CompareOptions(Options):
     """Options of ``compare``."""
 

@@ -264,6 +264,14 @@ def filter_(
             "--softmax", help="Apply a softmax to the second encoder's features, as the published code does."
         ),
     ] = False,
+    view: Annotated[
+        str | None,
+        typer.Option(
+            "--view",
+            metavar="whole|framed",
+            help="What the encoders see: whole images as published (default), or the crop of the models.",
+        ),
+    ] = None,
     whole: Annotated[
         bool,
         typer.Option("--whole", help="Keep only complete trajectories, as in the published dataset."),
@@ -299,6 +307,7 @@ def filter_(
             annotations=annotations,
             phrases=phrases,
             softmax=softmax,
+            view=view,
             whole=whole,
             engine=engine_of(engine, address, gpus_per_worker),
             workers=workers,

@@ -69,6 +69,8 @@ VERBS = {
     "similarity": Verb(MEASURE, "analysis", "similarity"),
     "distance": Verb(MEASURE, "analysis", "distance"),
     "slices": Verb(MEASURE, "analysis", "slices"),
+    "conformal": Verb(MEASURE, "uncertainty", "conformal"),
+    "recalibrate": Verb(MEASURE, "uncertainty", "recalibrate"),
     "features": Verb(MEASURE, "analysis", "features"),
     "filter": Verb(MEASURE, "analysis", "filter_"),
     "decompose": Verb(MEASURE, "analysis", "decompose_app"),

@@ -14,6 +14,7 @@ from sorites.core.errors import SoritesError
 if TYPE_CHECKING:
     from sorites.apps.collecting.collect import Collected
     from sorites.apps.collecting.plan import Query
+    from sorites.apps.collecting.records import Outcome
 
 
 @derived(CollectOptions)
@@ -93,12 +94,20 @@ def _services(options: CollectOptions) -> dict[str, str]:
     return named
 
 
+def _short(outcome: Outcome) -> str:
+    """Return the outcome of an image in few words: the reason up to its first colon or comma."""
+    if outcome.file is not None:
+        return "kept"
+    reason = (outcome.reason or "").strip(" :,")
+    return reason.partition(":")[0].partition(", ")[0] or "no reason given"
+
+
 def _print(collected: Collected, out: Path) -> None:
     import polars as pl
 
     from sorites.cli.printing import print_frame
 
-    reasons = [(row.outcome.reason or "kept").partition(":")[0].partition(", ")[0] for row in collected.rows]
+    reasons = [_short(row.outcome) for row in collected.rows]
     outcomes = [
         "nearly the same as another" if reason.startswith("nearly the same") else reason for reason in reasons
     ]
@@ -111,7 +120,7 @@ def _print(collected: Collected, out: Path) -> None:
     for line in collected.waiting[:5]:
         say(f"not downloaded: {line}", err=True)
     if collected.waiting:
-        say(f"{len(collected.waiting)} images can be retried: run the same command", err=True)
+        say(f"{len(collected.waiting)} requests can be retried: run the same command", err=True)
     credits_ = out / "ATTRIBUTION.md"
     say(f"{collected.kept} images in {out}, {collected.requests} requests; credits in {credits_}")
     say(f"next: sorites annotate serve context --source folder:{out} --out labels.sqlite")

@@ -127,6 +127,14 @@ EngineName = Annotated[
         help="Work in worker processes: processes, or ray (also on a cluster).",
     ),
 ]
+Safety = Annotated[
+    str | None,
+    typer.Option(
+        "--safety",
+        metavar="own|python:...",
+        help="Safety checker for every image; styles draws rejected ones again, images marks them.",
+    ),
+]
 OutImages = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the images.")]
 
 
@@ -151,6 +159,12 @@ def check(
         str,
         typer.Option("--rule", metavar="paper|code|text", help="Number of votes that an image needs."),
     ] = "paper",
+    softmax: Annotated[
+        bool,
+        typer.Option(
+            "--softmax", help="Apply a softmax to the second encoder's features, as the published code does."
+        ),
+    ] = False,
     real: Annotated[
         Path | None,
         typer.Option(
@@ -200,7 +214,7 @@ def check(
         say("images at severity 0 compared with real images; 95 % intervals", err=format != "table")
         print_frame(realism, format)
         return
-    checked = check_images(folder, encoder, second, thresholds, rule, real, out)
+    checked = check_images(folder, encoder, second, thresholds, rule, real, out, softmax)
     say(
         "share of steps in severity that raise the similarity to the text of the shift (paper: 0.73 of steps"
         " above 0)"
@@ -261,10 +275,7 @@ def styles(
             "--block", metavar="FILE", help="A file of additional words to block in prompts, one per line."
         ),
     ] = None,
-    safety: Annotated[
-        str | None,
-        typer.Option("--safety", metavar="own|python:...", help="Safety checker that every image must pass."),
-    ] = None,
+    safety: Safety = None,
     in_distribution: Annotated[
         int,
         typer.Option("--id-images", metavar="N", help="Number of in-distribution images to write as well."),
@@ -470,6 +481,8 @@ def sliders(
     from sorites.apps.generation.sliders import train_sliders
     from sorites.apps.generation.spread import open_pipe
     from sorites.core.progress import bars
+    from sorites.diffusion.conditions import refuse_unknown_words
+    from sorites.diffusion.pipeline import load_tokenizer
     from sorites.reports.figures.strips import sheet
 
     is_toy = pipeline == "toy"
@@ -496,6 +509,9 @@ def sliders(
     drawing = _drawing(is_toy, noise_steps, guidance, active, negative, scheduler=scheduler, seeding=seeding)
     opening = functools.partial(open_pipe, pipeline, device, dtype, words)
     spread = _spread(engine, workers, address, gpus_per_worker, opening)
+    if not words:
+        prompts = (text for concept in asked for name in shifts for text in how.words(concept.name, name))
+        refuse_unknown_words(load_tokenizer(pipeline), prompts)
     pipe = opening()
     drawing = _for_pipe(drawing, pipe, scheduler)
     with bars() as bar:
@@ -534,7 +550,9 @@ def images(
     slider: Annotated[
         list[str] | None,
         typer.Option(
-            "--slider", metavar="NAME=X", help="Combine two sliders, up to these severities, in one figure."
+            "--slider",
+            metavar="NAME=X[,X...]",
+            help="Combine two sliders on a grid of these severities; one alone is taken with its half.",
         ),
     ] = None,
     by_text: Annotated[
@@ -550,6 +568,13 @@ def images(
     scheduler: Scheduler = None,
     seeding: Seeding = None,
     size: Size = None,
+    safety: Safety = None,
+    licence: Annotated[
+        str | None,
+        typer.Option(
+            "--licence", metavar="ID", help="Licence of the images for the dataset card, such as cc-by-4.0."
+        ),
+    ] = None,
     batch: Batch = 12,
     format: ImageFormat = None,
     device: Device = None,
@@ -561,18 +586,28 @@ def images(
 ) -> None:
     """Generate trajectories: each seed at every severity.
 
-    Writes images in the layout of CNS-Bench and a manifest of all
-    parameters. Run the same command again to continue after a stop.
+    Writes images in the layout of CNS-Bench, a manifest of all parameters, a
+    dataset card, Croissant metadata and annotations_cns.json. Run the same
+    command again to continue after a stop.
     """
+    from sorites.apps.generation.cards import Description
     from sorites.apps.generation.images import make_images
+    from sorites.apps.generation.pairs import axes_of, make_pairs
+    from sorites.apps.generation.safety import checker
     from sorites.apps.generation.spread import open_pipe
     from sorites.core.progress import bars
     from sorites.diffusion.sampler import sampler_options_from
     from sorites.diffusion.shelves import shelf
     from sorites.io.readers import numbers
+    from sorites.reports.figures.strips import sheet
     from sorites.sources.papers.cns_bench import classes as cns_classes
 
-    selected = shelf(sliders, cns_classes()).kept(shift or (), only or ())
+    severities, asked_seeds = numbers(severity, "--severity"), _seeds(seeds)
+    axes = axes_of(_severities_of(slider)) if slider else None
+    about = Description(out.name, licence, safety)
+    selected = shelf(sliders, cns_classes()).kept(axes.names if axes else shift or (), only or ())
+    if axes and (engine or by_text or shift):
+        raise SoritesError("--slider draws a grid in this process: drop --engine, --by-text and --shift")
     where = pipeline or selected.record.pipeline
     if not where:
         raise SoritesError(
@@ -588,19 +623,21 @@ def images(
     spread = _spread(
         engine, workers, address, gpus_per_worker, functools.partial(open_pipe, where, device, dtype, words)
     )
-    if slider:
-        from sorites.apps.generation.images import make_combined
-        from sorites.reports.figures.strips import sheet
-
-        sheets = make_combined(pipe, selected, _tops(slider), _seeds(seeds), out, drawing, sheet, kind)
-        say(f"wrote {len(sheets)} figures, the first {sheets[0]}")
+    judge = checker(safety, pipe)
+    if axes is not None:
+        with bars() as bar:
+            rows = make_pairs(
+                pipe, selected, axes, asked_seeds, out, drawing, sheet, kind, batch, bar, about, judge
+            )
+        say(f"wrote {len(rows)} images to {out}, and sheets to {out / 'sheets'}")
+        _say_next(out, ("grid_accuracy", "failure_contour", "interaction"))
         return
     with bars() as bar:
         rows = make_images(
             pipe,
             selected,
-            numbers(severity, "--severity"),
-            _seeds(seeds),
+            severities,
+            asked_seeds,
             out,
             drawing,
             kind,
@@ -608,13 +645,19 @@ def images(
             batch=batch,
             bar=bar,
             spread=spread,
+            about=about,
+            safety=judge,
         )
     say(f"wrote {len(rows)} images to {out}\nnext: sorites generate check {out}")
+    _say_next(out)
+
+
+def _say_next(out: Path, metrics: tuple[str, ...] = ()) -> None:
     labels = out / "labels.txt"
-    say(
-        f"      sorites run cns_bench --source cns_bench:{out}"
-        + (f" --labels {labels}" if labels.is_file() else "")
-    )
+    known = f" --labels {labels}" if labels.is_file() else ""
+    say(f"{'next:' if metrics else '     '} sorites run cns_bench --source cns_bench:{out}{known} --out RUN")
+    if metrics:
+        say(f"      sorites metrics RUN {metrics[0]}; also {', '.join(metrics[1:])}")
 
 
 def _spread(
@@ -688,7 +731,7 @@ def _seeds(text: str) -> list[int]:
     return list(range(low, high + 1))
 
 
-def _tops(texts: list[str]) -> list[tuple[str, float]]:
+def _severities_of(texts: list[str]) -> list[tuple[str, list[float]]]:
     from sorites.io.readers import numbers
 
     severities = []
@@ -696,5 +739,5 @@ def _tops(texts: list[str]) -> list[tuple[str, float]]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise SoritesError(f"--slider expects NAME=SEVERITY, such as heavy_snow=1.5, got {text[:80]!r}")
-        severities.append((name, numbers(value, "--slider")[0]))
+        severities.append((name, list(numbers(value, "--slider"))))
     return severities

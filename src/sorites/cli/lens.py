@@ -11,6 +11,18 @@ import typer
 from sorites.cli.options import Format, Glasses, LensFolder, LensName, MaxPixels
 from sorites.cli.output import say
 
+ExportFile = Annotated[Path, typer.Option("--out", metavar="FILE.pt|.npy", help="The file to write.")]
+ExportForm = Annotated[
+    str,
+    typer.Option(
+        "--as", metavar="tensor|module", help="A plain array, or a TorchScript module that blurs images."
+    ),
+]
+ExportPadding = Annotated[
+    str,
+    typer.Option("--padding", metavar="zeros|reflect", help="The border of images that the module blurs."),
+]
+
 
 def photo(
     lens: LensName,
@@ -69,12 +81,18 @@ def space(
     Writes one image that shows the lenses at five field positions, and by
     focal length and field of view.
     """
+    from sorites.core.errors import SoritesError
     from sorites.lenses.store import builtin, load, names, select_spread
     from sorites.reports.figures.lenses import space as draw_space
     from sorites.reports.figures.strips import save
 
     store = folder or builtin()
-    entries = [load(store, name) for name in names(store)]
+    every = [load(store, name) for name in names(store)]
+    entries = [entry for entry in every if entry.about.measured is None]
+    if len(entries) < len(every):
+        say(f"{len(every) - len(entries)} measured lenses have no wavefront and are left out", err=True)
+    if not entries:
+        raise SoritesError(f"no traced lenses in {store}")
     if n is not None and n > len(entries):
         say(f"only {len(entries)} lenses exist; all are marked", err=True)
     chosen = (
@@ -160,10 +178,28 @@ def import_(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE", help="Zemax .zmx files, folders of them, or names of optiland's objectives."
+            metavar="FILE",
+            help=(
+                "Prescriptions (Zemax .zmx, CODE V .seq, OSLO .len, optiland's .json), folders of them,"
+                " names of optiland's objectives, or measurements (--as)."
+            ),
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the traced lenses.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the lenses.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            metavar="prescription|psf|edge",
+            help="What the files are: prescriptions, PSFs (.npy, .mat, .pt), photographs of a slanted edge.",
+        ),
+    ] = "prescription",
+    pitch_um: Annotated[
+        float | None,
+        typer.Option(
+            "--pitch-um", metavar="UM", help="Sampling of measured PSFs or pixel pitch of the photograph."
+        ),
+    ] = None,
     focus: Annotated[
         str,
         typer.Option(
@@ -178,15 +214,21 @@ def import_(
     glass: Glasses = None,
     format: Format = "table",
 ) -> None:
-    """Trace prescriptions into blur kernels.
+    """Trace prescriptions into blur kernels, or read measured ones.
 
-    Reads Zemax files; writes one file per accepted lens, and prints the reason
-    for each rejected one.
+    Reads files of Zemax, CODE V, OSLO and optiland; writes one file per
+    accepted lens, and prints the reason for each rejected one. With --as,
+    reads measured PSFs or photographs of a slanted edge instead.
     """
     from sorites.cli.printing import print_frame
     from sorites.core.progress import bars
+    from sorites.lenses.measured import import_all
     from sorites.lenses.trace import read_glasses, trace_all
 
+    if kind != "prescription":
+        print_frame(import_all([Path(file) for file in files], kind, pitch_um, out), format)
+        say(f"next: sorites lens list --lenses {out}", err=True)
+        return
     with bars() as bar:
         table = trace_all(files, out, focus, workers, read_glasses(glass or ()), bar)
     print_frame(table, format)
@@ -283,12 +325,55 @@ def show(
     say(f"wrote {path}")
 
 
+@app.command()
+def export(
+    lens: LensName,
+    out: ExportFile,
+    form: ExportForm = "tensor",
+    padding: ExportPadding = "reflect",
+    folder: LensFolder = None,
+) -> None:
+    """Write the kernels of a lens for other programs.
+
+    The array has the thirteen places of a lens (the axis, then three azimuths
+    of each field), mirrored so that a cross-correlation such as torch's conv2d
+    blurs like the shift lens.
+    """
+    from sorites.lenses.store import builtin, load
+    from sorites.training.kernel_files import export_kernels
+
+    taps = load(folder or builtin(), lens).arrays["kernels"][..., ::-1, ::-1]
+    say(f"wrote {export_kernels(taps, out, form, padding)}")
+
+
 app.command()(photo)
 app.command()(space)
 app.command()(tolerance)
 
 
 kernels_app = typer.Typer()
+
+
+@kernels_app.command(name="export")
+def export_stack(
+    out: ExportFile,
+    form: ExportForm = "tensor",
+    padding: ExportPadding = "zeros",
+    path: Annotated[
+        Path | None,
+        typer.Option("--kernels", metavar="PATH", help="Export this stack instead of the built-in one."),
+    ] = None,
+) -> None:
+    """Write the kernels of the lens aberrations for other programs.
+
+    The array has the published shape 8 x 5 x 3 x 25 x 25 (mode, level, colour,
+    y, x), so that the released OpticsBench code can read it.
+    """
+    from sorites.shifts.aberration import default, load
+    from sorites.training.kernel_files import export_kernels
+
+    stack = default() if path is None else load(path)
+    say(f"wrote {export_kernels(stack.array, out, form, padding)}")
 
 
 @kernels_app.callback(invoke_without_command=True)

@@ -90,6 +90,9 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
                 "median failure severity: in % of the largest severity of this run; an image that is"
                 " misclassified when clean has failure severity 0"
             )
+    for heading, frame in attribute_headlines(folder):
+        echo(heading)
+        echo(format_frame(frame, "table"))
     if "boxes" in outputs:
         echo(format_frame(box_headline(folder), "table"))
         if without_ground_truth(table):
@@ -131,6 +134,29 @@ def headline(folder: Path) -> pl.DataFrame:
     for name, part in (("clean", clean), ("shifted", shifted), ("drop", drop), (FAILED, half)):
         frame = frame.join(part.select("model", _percent_with_interval().alias(name)), on="model", how="left")
     return frame
+
+
+def attribute_headlines(folder: Path) -> list[tuple[str, pl.DataFrame]]:
+    """Return accuracy by the number of uncommon attributes, and the gaps between common and uncommon ones.
+
+    Empty if the source marks no attribute as common or uncommon.
+    """
+    table = read(folder)
+    common = pl.col("attrs").list.eval(pl.element().struct.field("common").is_not_null()).list.any()
+    if not table.filter(common.fill_null(False)).head(1).collect(engine="streaming").height:
+        return []
+    partitions = METRICS.get("partition_accuracy")(table).select(
+        "model", "uncommon", pl.col("kinds").fill_null("all"), "n", _percent_with_interval().alias("accuracy")
+    )
+    gaps = (
+        METRICS.get("attribute_gap")(table)
+        .filter(pl.col("class").is_null())
+        .select("model", "kind", "n_common", "n_uncommon", _percent_with_interval().alias("gap in points"))
+    )
+    return [
+        ("accuracy by the number of uncommon attributes, and by which these are", partitions),
+        ("accuracy where an attribute is common minus where it is uncommon", gaps),
+    ]
 
 
 def box_headline(folder: Path) -> pl.DataFrame:

@@ -17,8 +17,8 @@ CameraSpec = Annotated[
     str,
     typer.Option(
         "--camera",
-        metavar="ccapi:URL|ptp|virtual",
-        help="Camera: Canon over HTTP, USB, or virtual.",
+        metavar="ccapi:URL|ptp|uvc:PLACE|libcamera:N|virtual",
+        help="Camera: Canon over HTTP, USB, webcam or stream, camera module, or virtual.",
     ),
 ]
 LampSpec = Annotated[
@@ -207,7 +207,10 @@ MULTICAST = (
 
 def check(
     camera: Annotated[
-        str | None, typer.Option("--camera", metavar="ccapi:URL|ptp|virtual", help="Camera to check.")
+        str | None,
+        typer.Option(
+            "--camera", metavar="ccapi:URL|ptp|uvc:PLACE|libcamera:N|virtual", help="Camera to check."
+        ),
     ] = None,
     lamps: Annotated[
         str | None,
@@ -295,6 +298,89 @@ def calibrate(
     if not detected.warnings:
         say("camera ok: straight, in focus, and the whole image area is visible")
     say(f"wrote {out}", err=True)
+
+
+def characterize(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="RAW files: DIR/flat (pairs, ordered by name) and DIR/dark.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The suite to write.")] = Path(
+        "camera.toml"
+    ),
+    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="Name of the camera.")] = "measured",
+    iso: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--iso", metavar="N", min=1, help="ISO to photograph, repeatable; or ISO of files without it."
+        ),
+    ] = None,
+    camera: Annotated[
+        str | None,
+        typer.Option(
+            "--camera",
+            metavar="ccapi:URL|ptp|uvc:PLACE|libcamera:N|virtual",
+            help="Take the frames with this camera, of a white and of a black screen.",
+        ),
+    ] = None,
+    stage: Annotated[
+        str, typer.Option("--stage", metavar="WxH", help="Size of the white area on the screen, in pixels.")
+    ] = "500x500",
+    bind: Bind = "127.0.0.1",
+    port: Port = 0,
+    fingerprint: Fingerprint = None,
+    megapixels: Megapixels = 0.5,
+    format: Format = "table",
+) -> None:
+    """Measure gain, read noise and full well of a camera by photon transfer.
+
+    Writes a suite whose simulated camera has this sensor. With --camera, 20
+    RAW files per ISO are taken first and kept in DIR.
+    """
+    from sorites.apps.studio.devices import DeviceOptions
+    from sorites.apps.studio.measuring.sessions import characterize_camera
+    from sorites.cli.printing import print_frame
+
+    devices = (
+        None
+        if camera is None
+        else DeviceOptions(camera, "none", False, "centre", bind, fingerprint, megapixels=megapixels)
+    )
+    table, notes = characterize_camera(
+        folder, out, name, iso or (), devices, stage, port, lambda text: say(text, err=True)
+    )
+    print_frame(table, format)
+    for note in notes:
+        say(f"note: {note}", err=True)
+    say(f"wrote {out}\nnext: sorites run {out} --source folder:PHOTOS", err=True)
+
+
+def screen(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The suite to write.")] = Path(
+        "screen.toml"
+    ),
+    camera: CameraSpec = "virtual",
+    lamps: LampSpec = "none",
+    stage: Annotated[
+        str, typer.Option("--stage", metavar="WxH", help="Size of the grey area on the screen, in pixels.")
+    ] = "500x500",
+    bind: Bind = "127.0.0.1",
+    port: Port = 0,
+    fingerprint: Fingerprint = None,
+    megapixels: Megapixels = 0.5,
+    format: Format = "table",
+) -> None:
+    """Measure gamma, veil and flicker of the screen for the simulated camera.
+
+    Photographs a grey ramp and repeated whites as RAW files, under each light
+    of the lamps, and writes a suite whose simulated screen has these values.
+    """
+    from sorites.apps.studio.devices import DeviceOptions
+    from sorites.apps.studio.measuring.sessions import measure_screen_light
+    from sorites.cli.printing import print_frame
+
+    devices = DeviceOptions(camera, lamps, False, "centre", bind, fingerprint, megapixels=megapixels)
+    print_frame(measure_screen_light(devices, out, stage, port, lambda text: say(text, err=True)), format)
+    say(f"wrote {out}\nnext: sorites run {out} --source folder:PHOTOS", err=True)
 
 
 def sheets(folder: CaptureFolderArgument) -> None:
@@ -480,6 +566,8 @@ def tell(done: Summary, labels: str | None) -> None:
 
 app.command()(check)
 app.command()(calibrate)
+app.command()(characterize)
+app.command()(screen)
 app.command()(sheets)
 app.command()(review)
 app.command()(control)

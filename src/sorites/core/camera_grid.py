@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,13 @@ def auto(light: str) -> list[Params]:
     return [{"light": light, "mode": "auto", "shot": shot} for shot in range(1, AUTO_SHOTS + 1)]
 
 
-def grid(*splits: str) -> tuple[Params, ...]:
-    """Return all settings of ``splits`` followed by the automatic shots, first with the lamp on, then off."""
+def grid(*splits: str, lights: Iterable[str] = LIGHTS) -> tuple[Params, ...]:
+    """Return all settings of ``splits`` followed by the automatic shots, light by light: by default first
+    with the lamp on, then off.
+    """
     return tuple(
         params
-        for light in LIGHTS
+        for light in lights
         for params in [*itertools.chain(*(manual(split, light) for split in splits)), *auto(light)]
     )
 

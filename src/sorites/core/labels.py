@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.io.paths import is_file
-from sorites.io.readers import lines, parse_integer
+from sorites.io.readers import json_file, lines, parse_integer
 
 
 def _plain(name: str) -> str:
@@ -168,7 +168,8 @@ def labels(spec: str | Iterable[str]) -> Labels:
     """Return a label space.
 
     Args:
-        spec: ``"imagenet"``, ``"coco"``, the path of a text file with one class per line, or the class names.
+        spec: ``"imagenet"``, ``"coco"``, the path of a text file with one class per line or of a JSON file of
+            groups (``class_groups``), or the class names.
 
     Returns:
         The label space; label ``i`` is the ``i``-th class.
@@ -183,6 +184,8 @@ def labels(spec: str | Iterable[str]) -> Labels:
     if spec in BUILT_IN:
         return imagenet() if spec == "imagenet" else coco()
     if isinstance(spec, str):
+        if is_file(spec) and spec.lower().endswith(".json"):
+            return _group_labels(class_groups(spec))
         if not is_file(spec):
             expected = 'expected "imagenet", "coco" or a text file with one class name per line'
             raise SoritesError(f"labels: {expected}, got {spec[:200]!r}")
@@ -192,3 +195,36 @@ def labels(spec: str | Iterable[str]) -> Labels:
         raise SoritesError("labels: expected one or more distinct class names, one per line")
     imagenet_names = dict(zip(imagenet().ids, imagenet().names, strict=True))
     return Labels(ids, tuple(imagenet_names.get(id_, id_) for id_ in ids))
+
+
+WHAT_GROUPS = 'groups of classes as a JSON object of names and lists of classes: {"dog": ["n02085782"]}'
+
+
+def class_groups(path: str | Path) -> dict[str, tuple[str, ...]]:
+    """Return the groups of classes (super-classes) of a JSON file, each with the ids or names of its classes.
+
+    Args:
+        path: A JSON file: ``{"dog": ["n02085782", "n02085936"], "cat": ["n02123045"]}``.
+
+    Raises:
+        SoritesError: The file is something else, or a class is in two groups.
+    """
+    content = json_file(Path(path), WHAT_GROUPS)
+    groups: dict[str, tuple[str, ...]] = {}
+    owner: dict[str, str] = {}
+    for name, members in content.items() if isinstance(content, dict) else ():
+        if not isinstance(members, list) or not members or not all(isinstance(one, str) for one in members):
+            raise SoritesError(f"{path}: expected {WHAT_GROUPS}; {name} is {str(members)[:80]}")
+        for one in members:
+            if owner.setdefault(_plain(one), name) != name:
+                raise SoritesError(f"{path}: {one} is in {owner[_plain(one)]} and in {name}; keep one")
+        groups[name] = tuple(dict.fromkeys(members))
+    if len({_plain(name) for name in groups}) != len(groups) or len(groups) < 2:
+        raise SoritesError(f"{path}: expected {WHAT_GROUPS}, two or more with distinct names")
+    return groups
+
+
+def _group_labels(groups: dict[str, tuple[str, ...]]) -> Labels:
+    """Return groups as labels; the classes of a group are aliases of it, as WordNet ids of folders are."""
+    aliases = {_plain(one): i for i, members in enumerate(groups.values()) for one in members}
+    return Labels(tuple(groups), tuple(groups), aliases)

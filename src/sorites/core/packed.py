@@ -55,6 +55,14 @@ class TextColumn:
             ends.astype(np.uint32 if not len(ends) or ends[-1] < 1 << 32 else np.int64),
         )
 
+    @classmethod
+    def joined(cls, data: bytes, ends: NDArray[np.int64]) -> TextColumn:
+        """Return a column of strings that are concatenated already, given where each ends."""
+        made = cls(())
+        made._bytes, small = data, not len(ends) or ends[-1] < 1 << 32
+        made._ends = ends.astype(np.uint32 if small else np.int64)
+        return made
+
     def __getitem__(self, index: int) -> str:
         start = self._ends[index - 1] if index else 0
         return self._bytes[start : self._ends[index]].decode("utf-8", "surrogatepass")
@@ -211,6 +219,10 @@ class Block:
         """Return whether all samples are clean and have no dials."""
         return self._same.get("shift") == CLEAN and self._same.get("dials") == ()
 
+    def one_label(self) -> bool:
+        """Return whether no sample is known to accept classes besides its label."""
+        return self._same.get("accept") == frozenset()
+
 
 class SampleList:
     """Samples stored as objects, with the interface of ``Block``."""
@@ -233,6 +245,9 @@ class SampleList:
 
     def plain(self) -> bool:
         return all(sample.shift == CLEAN and not sample.dials for sample in self._samples)
+
+    def one_label(self) -> bool:
+        return not any(sample.accept for sample in self._samples)
 
 
 class PackedSamples(Sequence[Sample]):
@@ -318,6 +333,13 @@ class PackedSamples(Sequence[Sample]):
     def plain(self) -> bool:
         """Return whether all stored samples are clean and have no dials; builds no samples in columns."""
         return all(block.plain() for block in self._blocks)
+
+    def right_sets(self) -> set[frozenset[int]]:
+        """Return the distinct sets of correct classes of all samples; empty if each has one at most."""
+        if all(block.one_label() for block in self._blocks):
+            return set()
+        sets = {block[index].right for block in self._blocks for index in range(len(block))}
+        return sets if any(len(right) > 1 for right in sets) else set()
 
     def heads(self) -> NDArray[np.uint64]:
         """Return the first eight bytes of the hash of each id as integers; collisions are rare."""

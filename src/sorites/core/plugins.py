@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, imagenet
 from sorites.core.packed import packed
-from sorites.core.registry import Registry
+from sorites.core.registry import PREFIX, Registry
 from sorites.core.samples import (
     ImageU8,
     Sample,
@@ -30,14 +30,15 @@ from sorites.core.types import (
     Shift,
     Stage,
 )
+from sorites.core.user_code import declared_version, own_measure, own_metric, own_scorer, own_shift
 from sorites.io.paths import reason
 
-SHIFTS: Registry[Shift] = Registry("shift", "sorites.shifts")
+SHIFTS: Registry[Shift] = Registry("shift", "sorites.shifts", own_shift)
 SOURCES: Registry[Callable[[str | None, Labels], Iterable[Sample]]] = Registry("source", "sorites.sources")
 MODELS: Registry[Callable[[str | None], Model]] = Registry("model", "sorites.models")
-SCORERS: Registry[Callable[..., Any]] = Registry("scorer", "sorites.scorers")
-METRICS: Registry[Metric] = Registry("metric", "sorites.metrics")
-MEASURES: Registry[Measure] = Registry("measure", "sorites.measures")
+SCORERS: Registry[Callable[..., Any]] = Registry("scorer", "sorites.scorers", own_scorer)
+METRICS: Registry[Metric] = Registry("metric", "sorites.metrics", own_metric)
+MEASURES: Registry[Measure] = Registry("measure", "sorites.measures", own_measure)
 ENCODERS: Registry[Callable[[str | None], Encoder]] = Registry("encoder", "sorites.encoders")
 
 
@@ -254,7 +255,7 @@ def shift(name: str, **options: Any) -> Shift:
     """Return a shift by name.
 
     Args:
-        name: A name from ``sorites list shifts``.
+        name: A name from ``sorites list shifts``, or ``"python:module:name"``.
         options: Options of the shift, if it has any.
 
     Returns:
@@ -335,7 +336,7 @@ def measure(name: str) -> Measure:
     """Return a measure by name.
 
     Args:
-        name: A name from ``sorites list measures``.
+        name: A name from ``sorites list measures``, or ``"python:module:name"``.
 
     Returns:
         The measure, which is called with two 8-bit images: a reference and its shifted image.
@@ -376,7 +377,7 @@ def scorer(spec: str, **params: Any) -> Scorer:
     """Create a scorer.
 
     Args:
-        spec: A name, optionally with parameters: ``"knn"`` or ``"knn(k=10)"``.
+        spec: A name, optionally with parameters: ``"knn(k=10)"`` or ``"python:module:name(k=10)"``.
         params: Parameters, as an alternative to those in the spec.
 
     Returns:
@@ -409,10 +410,16 @@ def scorer(spec: str, **params: Any) -> Scorer:
 
 def scorer_version(spec: str) -> int | str:
     """Return the version of a scorer's numbers: attribute ``version`` of its class or function, else
-    ``Scorer.version``.
+    ``Scorer.version``, and the hash of the files that its parameters name (``content``). That of user code is
+    a hash of the code unless it declares a version itself.
     """
-    version: int | str = getattr(SCORERS.get(scorer_params(spec, {})[0]), "version", Scorer.version)
-    return version
+    name, params = scorer_params(spec, {})
+    made = SCORERS.get(name)
+    if name.startswith(PREFIX):
+        return declared_version(made)
+    version: int | str = getattr(made, "version", Scorer.version)
+    content = made.content(**params) if hasattr(made, "content") else ""
+    return f"{version} {content}" if content else version
 
 
 def scorer_candidates(spec: str) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,8 +21,11 @@ from typing import Any, Generic, TypeVar
 from sorites.core.compute.torch_tools import with_torchvision
 from sorites.core.errors import Notice, SoritesError, UnknownName, exit_message
 from sorites.core.messages import command
+from sorites.core.specs import spec_of_path
 
 T = TypeVar("T")
+# What the specs of user code begin with.
+PREFIX = "python:"
 # Entry-point group of third-party plug-ins.
 GROUP = "sorites.plugins"
 
@@ -100,10 +103,12 @@ class Registry(Generic[T]):
     Args:
         kind: Singular noun for messages, such as "shift".
         room: Package whose import registers the built-in plug-ins.
+        adopt: Makes a plug-in from the name and the object of ``python:module:name``; None if a registered
+            plug-in called python does.
     """
 
-    def __init__(self, kind: str, room: str) -> None:
-        self.kind, self.room = kind, room
+    def __init__(self, kind: str, room: str, adopt: Callable[[str, Any], T] | None = None) -> None:
+        self.kind, self.room, self._adopt = kind, room, adopt
         self._objects: dict[str, T] = {}
         _rooms.append(room)
 
@@ -119,15 +124,27 @@ class Registry(Generic[T]):
         return obj
 
     def get(self, name: str) -> T:
-        """Return the plug-in called ``name``.
+        """Return the plug-in called ``name``, which may be ``python:module:name``.
 
         Raises:
             UnknownName: There is none; the message suggests similar names.
+            SoritesError: The object of user code cannot be used.
         """
+        if self._adopt is not None and name.startswith(PREFIX):
+            return self._adopt(name, load_object(self.kind, name.removeprefix(PREFIX)))
         self._fill()
         if name not in self._objects:
-            raise UnknownName(self.kind, name, self._objects, f"See {command('list', f'{self.kind}s')}.")
+            spec = spec_of_path(self.kind, name)
+            see = f"For a path, pass {spec}" if spec else f"See {command('list', f'{self.kind}s')}."
+            raise UnknownName(self.kind, name, () if spec else self._objects, see)
         return self._objects[name]
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether ``get`` finds a plug-in of this name; user code is found if its name says so."""
+        if self._adopt is not None and name.startswith(PREFIX):
+            return True
+        self._fill()
+        return name in self._objects
 
     def names(self) -> list[str]:
         """Return all names in alphabetical order."""

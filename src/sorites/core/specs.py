@@ -11,6 +11,7 @@ import math
 import os
 import typing
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any
 
@@ -73,6 +74,56 @@ def model_entry(entry: Any) -> str:
     return entry
 
 
+# Specs of files by kind of plug-in and suffix; {} is the path.
+_FILES: Mapping[str, Mapping[str, str]] = {
+    "source": {
+        ".csv": "csv:{}",
+        ".json": "coco:{}",
+        ".parquet": "parquet:{}",
+        ".tar": "webdataset:{}",
+        ".yaml": "yolo:{}",
+    },
+    "model": {
+        ".onnx": "onnx:{}",
+        ".pth": "timm:NAME@{}",
+        ".pt": "timm:NAME@{}",
+        ".safetensors": "timm:NAME@{}",
+    },
+}
+# Specs of folders by kind of plug-in and a pattern that one of their files matches, the first that does.
+_FOLDERS: Mapping[str, Mapping[str, str]] = {
+    "source": {
+        "data.yaml": "yolo:{}",
+        "*.tar": "webdataset:{}",
+        "*.parquet": "parquet:{}",
+        "*": "folder:{}",
+    },
+    "model": {"model.json": "trained:{}"},
+}
+
+
+def spec_of_path(kind: str, text: str) -> str | None:
+    """Return the spec to type for a bare path; None if it is no path, or of no kind that is known.
+
+    Args:
+        kind: The kind of plug-in: ``source`` or ``model``.
+        text: What was given as a spec.
+
+    Example:
+        >>> spec_of_path("model", "nets/m.onnx")
+        'onnx:nets/m.onnx'
+    """
+    if kind not in _FILES:
+        return None
+    path = Path(text)
+    if path.is_dir():
+        found = (spec for pattern, spec in _FOLDERS[kind].items() if next(path.glob(pattern), None))
+    else:
+        found = (spec for suffix, spec in _FILES[kind].items() if path.suffix.lower() == suffix)
+    spec = next(found, None)
+    return None if spec is None else spec.format(text)
+
+
 _TYPE_NAMES: Mapping[Any, str] = {
     str: "text",
     float: "a number",
@@ -129,7 +180,8 @@ def parse_call(spec: str, kind: str) -> tuple[str, dict[str, Any]]:
     if not bracket:
         return spec, {}
     try:
-        call = ast.parse(spec, mode="eval").body
+        # The name of user code, python:module:name, is no Python name.
+        call = ast.parse(f"f{spec.removeprefix(name)}" if ":" in name else spec, mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError
         return name, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}

@@ -352,6 +352,8 @@ class Model:
     """Images in each pass, if their number is constant (see ``with_batch``)."""
     graph: Callable[[], Graph] | None = None
     """Returns the model as an ONNX graph; None if it has none."""
+    texts: Callable[[Sequence[str]], NDArray[np.floating[Any]]] | None = None
+    """For zero-shot models: embeds class names as the rows of the head are embedded, N x D."""
 
     def with_batch(self, size: int) -> Model:
         """Return the model with passes of exactly ``size`` images if their number matters, so that the
@@ -390,13 +392,15 @@ class Scorer:
     version: ClassVar[int | str] = 2
     """Part of a run's id; increase it when the numbers change."""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """Requirements beyond logits: any of training, features, head, gradient, maps, layers."""
+    """Requirements beyond logits: any of training, features, head, texts, gradient, maps, layers."""
     ranges: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Parameter values that a search on validation images tries (``fit.search = true`` in a suite)."""
     fitted: dict[str, int]
     """After ``fit``: the number of training images, and of those that are kept."""
     note: str = ""
     """After ``fit``: a remark to show with its scores, if any."""
+    embed: Callable[[Sequence[str]], NDArray[np.floating[Any]]] | None = None
+    """For scorers that need texts: ``Model.texts`` of the model, set before ``fit`` is called."""
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__

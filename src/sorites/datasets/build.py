@@ -116,7 +116,7 @@ def build(
     padding: str | None = None,
     lenses: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
-    labels: str | Sequence[str] | None = None,
+    labels: str | Path | Sequence[str] | None = None,
     limit: int | None = None,
     seed: int | None = None,
     quality: int | None = None,

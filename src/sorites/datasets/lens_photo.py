@@ -20,11 +20,11 @@ from sorites.core.progress import Bar
 from sorites.io.decode import decode
 from sorites.io.files import write_bytes
 from sorites.io.paths import is_file, resolve
-from sorites.lenses.store import Entry
+from sorites.lenses.store import Entry, warn_of_rotation
 from sorites.optics.tracing.field import TiledImage, transfer
 
 # Increment when a pixel changes.
-VERSION = 1
+VERSION = 2
 # PNG text key of the record of how a file was made; a file with an equal record is not made again.
 NOTE = "sorites"
 
@@ -57,6 +57,7 @@ def photograph(
         raise SoritesError(
             f"{option('corner', None)}: expected a fraction of the half field above 0, up to 1, got {corner}"
         )
+    warn_of_rotation([entry])
     tick = bar("lens", len(images)) if bar else lambda n: None
     failed = []
     for path, target in _targets(images, out):
@@ -113,7 +114,8 @@ def _write(entry: Entry, path: Path, target: Path, corner: float) -> None:
 
 def _note(entry: Entry, raw: bytes, corner: float) -> str:
     """Return the record of how an image is made: hashes of kernels and image, lens, corner and version."""
-    hashes = {"kernels": entry.arrays["kernels"].tobytes(), "image": raw}
+    kernels = [entry.arrays[key].tobytes() for key in ("kernels", "between") if key in entry.arrays]
+    hashes = {"kernels": b"".join(kernels), "image": raw}
     parts = {key: hashlib.blake2b(data, digest_size=8).hexdigest() for key, data in hashes.items()}
     return json.dumps({**parts, "lens": entry.name, "corner": corner, "version": VERSION}, sort_keys=True)
 

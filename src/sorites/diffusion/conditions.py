@@ -41,12 +41,11 @@ class Words:
         return torch.cat(hidden), added
 
 
-def refuse_unknown_words(pipe: Pipe, prompts: Iterable[str]) -> None:
+def refuse_unknown_words(tokenizer: Any, prompts: Iterable[str]) -> None:
     """Raise an error for a word that a tokenizer does not know, and that would mean nothing in a prompt.
 
     The tokenizers of public pipelines spell any word; those of a small vocabulary do not.
     """
-    tokenizer = pipe.parts.tokenizer
     unknown = tokenizer.unk_token_id
     if unknown is None or unknown in (tokenizer.eos_token_id, tokenizer.pad_token_id):
         return

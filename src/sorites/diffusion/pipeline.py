@@ -204,6 +204,24 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
     return Pipe(folder, kind, parts, version_of(folder), device, dtype)
 
 
+def load_tokenizer(path: str | Path) -> Any:
+    """Load the first tokenizer of a pipeline alone, without its networks.
+
+    Args:
+        path: A folder, or ``toy`` for the built-in pipeline.
+    """
+    folder = toy_folder() if str(path) == TOY else Path(path)
+    check_folder(folder)
+    import transformers
+
+    _, name = json_file(folder / "model_index.json", "the components of a pipeline")["tokenizer"]
+    try:
+        with silence_libraries():
+            return getattr(transformers, name).from_pretrained(folder / "tokenizer", local_files_only=True)
+    except Exception as error:  # a damaged folder can make the library raise anything
+        raise SoritesError(f"cannot load the tokenizer in {folder}: {reason(error)}") from error
+
+
 def _null_components(folder: Path) -> list[str]:
     """Return the components that a folder says it does not have."""
     content = json_file(folder / "model_index.json", "the components of a pipeline")

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import polars as pl
 
@@ -20,29 +20,18 @@ from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.evaluation.integrity.unfinished import Unfinished, unfinished
 from sorites.evaluation.overlap import overlap_notes, overlap_of
+from sorites.evaluation.storage.folder import MANIFEST_FILE, read_manifest
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import RunRecord
+from sorites.evaluation.storage.variants import (
+    apart_notes,
+    distinct_conditions,
+    short_version,
+    with_conditions,
+    with_names,
+)
 from sorites.io.listed import RUN
 from sorites.io.stores import to_path
-from sorites.suites.suite import Suite
-
-V = TypeVar("V")
-
-# Minimum number of characters shown of a version; more if two versions have the same prefix.
-MIN_VERSION_LENGTH = 6
-
-
-def short_version(version: str, others: Sequence[str] = ()) -> str:
-    """Return the shortest prefix of a version that differs from others, or "no version"."""
-    length = next(
-        (
-            n
-            for n in range(MIN_VERSION_LENGTH, len(version))
-            if all(other[:n] != version[:n] for other in others)
-        ),
-        len(version),
-    )
-    return version[:length] or "no version"
 
 
 def distinct_names(records: Sequence[RunRecord | None]) -> list[dict[str, str]]:
@@ -72,11 +61,6 @@ def renamed(record: RunRecord | None, names: Mapping[str, str]) -> RunRecord | N
         parameters=with_names(record.parameters, names),
         not_repeating=tuple(names.get(name, name) for name in record.not_repeating),
     )
-
-
-def with_names(by_model: Mapping[str, V], names: Mapping[str, str]) -> dict[str, V]:
-    """Return values by model with models renamed."""
-    return {names.get(name, name): value for name, value in by_model.items()}
 
 
 # Filtered images.
@@ -148,6 +132,10 @@ class Run(Protocol):
     def aside(self) -> pl.Series | None: ...
     @property
     def trained_on(self) -> Mapping[str, tuple[int, int]]: ...
+    @property
+    def conditions(self) -> Mapping[str, str]: ...
+    @property
+    def folder(self) -> Path | None: ...
 
 
 @dataclass(frozen=True)
@@ -163,6 +151,10 @@ class Folder:
     """Ids of the images that filters rejected; None if there are none."""
     trained_on: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """By model that was trained on samples of the run: how many of how many."""
+    folder: Path | None = None
+    """The run folder."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """New names of shifts that make other images in another run."""
 
 
 @dataclass(frozen=True)
@@ -204,20 +196,50 @@ def open_folder(run: str | Path) -> Folder:
     table = tables.read(folder)
     record = read_record(folder) if (folder / RUN).exists() else None
     counts = {} if record is None else overlap_of(folder)
-    return Folder(table, str(folder), record, unfinished(folder), tables.rejected_images(folder), counts)
+    aside = tables.rejected_images(folder)
+    return Folder(table, str(folder), record, unfinished(folder), aside, counts, folder)
 
 
 def open_folders(runs: Sequence[str | Path]) -> list[Folder]:
-    """Read run folders; models that occur in several versions get the version in their name."""
+    """Read run folders; models that occur in several versions get the version in their name, and shifts that
+    differ in options or version what differs.
+    """
     folders = [open_folder(run) for run in runs]
-    names = distinct_names([folder.record for folder in folders])
-    return [_renamed(folder, new) if new else folder for folder, new in zip(folders, names, strict=True)]
+    records = [folder.record for folder in folders]
+    names, conditions = distinct_names(records), distinct_conditions(records)
+    each = zip(folders, names, conditions, strict=True)
+    return [_renamed(folder, new, apart) if new or apart else folder for folder, new, apart in each]
 
 
-def _renamed(folder: Folder, names: Mapping[str, str]) -> Folder:
-    table = folder.table.with_columns(pl.col("model").replace(dict(names)))
-    trained_on = with_names(folder.trained_on, names)
-    return replace(folder, table=table, record=renamed(folder.record, names), trained_on=trained_on)
+def _renamed(folder: Folder, names: Mapping[str, str], conditions: Mapping[str, str]) -> Folder:
+    return replace(
+        folder,
+        table=renamed_rows(folder.table, names, conditions),
+        record=with_conditions(renamed(folder.record, names), conditions),
+        unfinished=renamed_parts(folder.unfinished, names, conditions),
+        trained_on=with_names(folder.trained_on, names),
+        conditions=conditions,
+    )
+
+
+def renamed_parts(
+    missing: Unfinished | None, names: Mapping[str, str], conditions: Mapping[str, str]
+) -> Unfinished | None:
+    """Return the missing parts of a run with models and shifts renamed."""
+    if missing is None:
+        return None
+    return replace(
+        missing,
+        models=tuple(names.get(model, model) for model in missing.models),
+        shifts=tuple(conditions.get(shift, shift) for shift in missing.shifts),
+    )
+
+
+def renamed_rows(
+    table: pl.LazyFrame, names: Mapping[str, str], conditions: Mapping[str, str]
+) -> pl.LazyFrame:
+    """Return a table with models and shifts renamed."""
+    return table.with_columns(pl.col("model").replace(dict(names)), pl.col("shift").replace(dict(conditions)))
 
 
 def combine(runs: Sequence[Run], partial: bool = False) -> Combined:
@@ -233,16 +255,18 @@ def combine(runs: Sequence[Run], partial: bool = False) -> Combined:
     finished = [_finished_rows(run, partial) for run in runs]
     if len(runs) == 1:
         return Combined(finished[0], tuple(finished), (_ids(finished[0]),), tuple(notes))
-    common_ids = [_common_id(run) for run in runs]
+    specs = _source_specs(runs)
+    common_ids = [_common_id(run, specs) for run in runs]
     tables_ = [
-        _with_source(table if id_ is None else table.with_columns(run_id=pl.lit(id_)), run, runs)
+        _with_source(table if id_ is None else table.with_columns(run_id=pl.lit(id_)), run, specs)
         for table, id_, run in zip(finished, common_ids, runs, strict=True)
     ]
     ids = tuple(
         _ids(table) if id_ is None else (id_,) for table, id_ in zip(tables_, common_ids, strict=True)
     )
     shared = _Shared.of(runs, tables_)
-    notes += [*shared.sentences(partial), *_differences(runs), *_refinement(runs, partial)]
+    notes += [*apart_notes([run.conditions for run in runs]), *shared.sentences(partial)]
+    notes += [*_differences(runs), *_refinement(runs, partial)]
     if not partial:
         tables_ = _shared_rows(tables_, shared, runs)
     combined = _without_doubles(tables_, common_ids)
@@ -381,10 +405,6 @@ def _differences(runs: Sequence[Run]) -> list[str]:
     for key, description in keys.items():
         values = list(dict.fromkeys(_as_text(suite[key]) for suite in suites))
         differences += [f"{description} ({' and '.join(values)})"] if len(values) > 1 else []
-    for shift in dict.fromkeys(name for record in records for name in record.shifts):
-        users = [record for record in records if shift in record.shifts]
-        variants = {_as_text([record.shifts[shift], _options(record.suite, shift)]) for record in users}
-        differences += [f"options or version of {shift}"] if len(variants) > 1 else []
     return (
         [
             f"The runs differ in {', '.join(differences)}: the same sample at the same setting is a different"
@@ -410,38 +430,73 @@ def _refinement(runs: Sequence[Run], partial: bool) -> list[str]:
     return [f"Failure severities are refined in some of the runs only; {treatment}."]
 
 
-def _options(suite: Suite, shift: str) -> object:
-    return next((dial.options for dial in suite.dials if dial.name == shift), {})
-
-
 def _as_text(value: object) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{key} {part}" for key, part in value.items() if part is not None) or "none"
     return "none" if value is None else json.dumps(value, sort_keys=True, default=str)
 
 
-def _with_source(table: pl.LazyFrame, run: Run, runs: Sequence[Run]) -> pl.LazyFrame:
-    """Make source names unique if one reader read several paths, since ids in two folders may be equal by
+def _source_specs(runs: Sequence[Run]) -> dict[str, str]:
+    """Return one spec for each spec of a source: the same for those with the same images.
+
+    A folder may be spelled in two ways, or be a copy of another: sources of one reader are the same if the
+    samples with equal ids have equal content in the manifests of their runs.
+    """
+    same: dict[str, str] = {}
+    first: list[Run] = []
+    for run in runs:
+        if run.record is None or run.record.suite.source in same:
+            continue
+        spec = run.record.suite.source
+        twin = next((other for other in first if _same_images(other, run)), None)
+        same[spec] = spec if twin is None or twin.record is None else twin.record.suite.source
+        first += [run] if twin is None else []
+    return same
+
+
+def _same_images(one: Run, two: Run) -> bool:
+    """Return whether two runs have samples in common, all with equal content and read in the same way."""
+    readers = {split_spec(run.record.suite.source)[0] for run in (one, two) if run.record is not None}
+    if len(readers) > 1 or one.folder is None or two.folder is None:
+        return False
+    manifests = [_first_source(run.folder, run.record) for run in (one, two) if run.folder and run.record]
+    if any(listed is None for listed in manifests):
+        return False
+    mine, theirs = manifests
+    both = mine.join(theirs, on=["sample_id", "shift", "severity", "params"], suffix="_two", nulls_equal=True)
+    return both.height > 0 and bool((both["content"] == both["content_two"]).fill_null(False).all())
+
+
+def _first_source(folder: Path, record: RunRecord) -> pl.DataFrame | None:
+    """Return the manifest of the first source of a run; None if it has none."""
+    if not (folder / MANIFEST_FILE).exists():
+        return None
+    further = [entry.name for entry in record.suite.sources]
+    return read_manifest(folder).filter(~pl.col("source").is_in(further))
+
+
+def _with_source(table: pl.LazyFrame, run: Run, specs: Mapping[str, str]) -> pl.LazyFrame:
+    """Make source names unique if one reader read several sources, since ids in two folders may be equal by
     chance.
     """
     if run.record is None:
         return table
     suite = run.record.suite
     reader, _ = split_spec(suite.source)
-    specs = {record.suite.source for record in _records(runs)}
-    if len([other for other in specs if split_spec(other)[0] == reader]) < 2:
+    if len({spec for spec in specs.values() if split_spec(spec)[0] == reader}) < 2:
         return table
     own = pl.col("source") == (suite.source_name or reader)
-    return table.with_columns(source=pl.when(own).then(pl.lit(suite.source)).otherwise("source"))
+    return table.with_columns(source=pl.when(own).then(pl.lit(specs[suite.source])).otherwise("source"))
 
 
-def _common_id(run: Run) -> str | None:
+def _common_id(run: Run, specs: Mapping[str, str]) -> str | None:
     """Return an id that is equal for runs with the same samples and random draws, or None for a bare
     table.
     """
     if run.record is None:
         return None
     causes = run.record.suite.model_dump(mode="json", include={"source", "frame", "labels"})
+    causes["source"] = specs[run.record.suite.source]
     return digest(json.dumps(causes, sort_keys=True), run.record.suite.seed).hex()
 
 

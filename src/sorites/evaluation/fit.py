@@ -30,6 +30,7 @@ from sorites.evaluation.predict import (
     GREY,
     Answers,
     Looked,
+    Texts,
     batches,
     evaluate_shots,
     for_model,
@@ -514,7 +515,7 @@ def ready(run: Running) -> Plan:
         before = read_fits(run.folder)
         for name, model in plan.models.items():
             earlier = before[name].search if name in before else {}
-            fits = Fits(run.folder, name, model.head, plan.suite.fit, earlier)
+            fits = Fits(run.folder, name, model.head, plan.suite.fit, earlier, model.texts)
             for spec, scorer in plan.scorers.items():
                 own[name][spec], search = fits.scorer(spec, scorer)
                 if search is not None:
@@ -541,13 +542,14 @@ class UnfittedScorer(Scorer):
 
 @dataclass(frozen=True)
 class Fits:
-    """The files of one model in ``fits/``; ``before`` are earlier searches."""
+    """The files of one model in ``fits/``; ``before`` are earlier searches, ``texts`` is ``Model.texts``."""
 
     folder: Path
     model: str
     head: Head | None
     fit: Fit | None = None
     before: Mapping[str, SearchResult] = field(default_factory=dict)
+    texts: Texts | None = None
 
     def scorer(self, spec: str, scorer: Scorer) -> tuple[Scorer, SearchResult | None]:
         """Return a scorer fitted for this model, and the result of its parameter search, if any."""
@@ -565,7 +567,7 @@ class Fits:
         return self._fitted(core.scorer(name))
 
     def _fitted(self, scorer: Scorer) -> Scorer:
-        ready = for_model(scorer, self.head)
+        ready = for_model(scorer, self.head, self.texts)
         if "training" in scorer.needs:
             try:
                 fit_on(ready, self.folder, kept_slices(self.folder, self.model), self.model, self.head)

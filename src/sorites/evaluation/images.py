@@ -45,10 +45,12 @@ def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
             yield captured_shot(plan, sample)
 
 
-def captured_shot(plan: Plan, sample: Sample) -> Shot:
-    """Return an image as the source has it, framed."""
+def captured_shot(plan: Plan, sample: Sample, whole: bool = False) -> Shot:
+    """Return an image as the source has it, framed; with ``whole`` without the frame of the suite."""
     shot = Shot(sample, sample.shift, sample.setting, ground_truth=_ground_truth_in_file(plan, sample))
     try:
+        if whole:
+            return replace(shot, image=read_only(sample.load()), ground_truth=sample.ground_truth)
         if sample.shift == CLEAN:
             return replace(
                 shot, image=plan.framed(sample.id), ground_truth=plan.framed.ground_truth(sample.id)
@@ -60,19 +62,28 @@ def captured_shot(plan: Plan, sample: Sample) -> Shot:
 
 
 def shifted_shots(
-    plan: Plan, sample: Sample, name: str, settings: Sequence[SettingValue], probe: bool = False
+    plan: Plan,
+    sample: Sample,
+    name: str,
+    settings: Sequence[SettingValue],
+    probe: bool = False,
+    whole: bool = False,
 ) -> Iterator[Shot]:
     """Yield the images of one sample under one shift.
 
-    A failure becomes the error of every image that it prevents.
+    A failure becomes the error of every image that it prevents. With ``whole``, images of a sample's own dial
+    are not framed; other shifts are applied to framed images, and have no whole ones.
     """
     shift = plan.shifts[name]
     left = _planned_of(plan, sample, name, settings, probe)
     try:
         boxes = iter(_boxes_after(plan, sample, shift, settings))
-        for image, chosen in (_dial_images if name in plan.own else _shifted_images)(
-            plan, sample, shift, settings
-        ):
+        images = (
+            _dial_images(plan, sample, shift, settings, whole)
+            if name in plan.own
+            else _shifted_images(plan, sample, shift, settings)
+        )
+        for image, chosen in images:
             stop_if_requested()
             yield replace(left.pop(0), image=image, chosen_params=dict(chosen), ground_truth=next(boxes))
     except (Exception, SystemExit) as error:
@@ -131,11 +142,16 @@ def _shifted_images(
         yield _to_uint8(moved, shift.name, setting), chosen
 
 
+def has_whole_images(plan: Plan, shift: str) -> bool:
+    """Return whether images of a shift exist without the suite's frame: captured ones, and those of dials."""
+    return shift not in plan.shifts or shift in plan.own
+
+
 def _dial_images(
-    plan: Plan, sample: Sample, shift: Shift, settings: Sequence[SettingValue]
+    plan: Plan, sample: Sample, shift: Shift, settings: Sequence[SettingValue], whole: bool = False
 ) -> Iterator[tuple[ImageU8, Mapping[str, Any]]]:
-    """Yield the images of a sample's own dial, framed like a decoded file."""
-    dial, frame = sample.dial(shift.name), laid_frame(plan.suite, sample)
+    """Yield the images of a sample's own dial, framed like a decoded file unless they are to be whole."""
+    dial, frame = sample.dial(shift.name), None if whole else laid_frame(plan.suite, sample)
     if dial is None:
         raise SoritesError(f"{sample.id} has no dial {shift.name}")
     images = iter(
@@ -143,7 +159,7 @@ def _dial_images(
     )
     for setting in settings:
         if setting == 0:
-            yield plan.framed(sample.id), {}
+            yield read_only(sample.load()) if whole else plan.framed(sample.id), {}
             continue
         image = next(images, None)
         if not (

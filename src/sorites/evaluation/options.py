@@ -146,7 +146,7 @@ class SuiteOptions(Options):
     options: Mapping[str, Any] | None = declare(
         None, "Options of the suite's shifts.", metavar="KEY=VALUE", repeat=True, parse=_shift_options
     )
-    labels: str | Sequence[str] | None = declare(
+    labels: str | Path | Sequence[str] | None = declare(
         None,
         "A file of class names, one per line; default: the 1000 classes of ImageNet.",
         python="Also a sequence of names.",
@@ -167,12 +167,16 @@ class SuiteOptions(Options):
             "severities": self.severities,
             "grid": self.grid,
             "options": texts | dict(self.options or {}),
-            "labels": self.labels
-            if self.labels is None or isinstance(self.labels, str)
-            else tuple(self.labels),
+            "labels": _labels(self.labels),
             "limit": self.limit,
             "seed": self.seed,
         }
+
+
+def _labels(labels: str | Path | Sequence[str] | None) -> str | tuple[str, ...] | None:
+    if labels is None:
+        return None
+    return str(labels) if isinstance(labels, str | Path) else tuple(labels)
 
 
 def _batch(text: str) -> int | str:
@@ -491,7 +495,10 @@ class DistanceMeasures(Options):
         None, 'A decomposition, made by "sorites decompose train".', metavar="FILE"
     )
     labels: str | None = declare(
-        None, "Use only images of these classes, one per line; default: all images.", metavar="FILE|imagenet"
+        None,
+        "Use only in-distribution images of these classes, one per line; the source keeps its own classes;"
+        " default: all images.",
+        metavar="FILE|imagenet",
     )
     limit: int | None = declare(
         None, "Use the first N in-distribution images of a fixed random order.", metavar="N", kind=int, low=1

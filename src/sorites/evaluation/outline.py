@@ -75,6 +75,7 @@ class Outline:
         own: The shifts that are dials of samples.
         families: The families of captured shifts.
         slice: Samples per slice.
+        same_answers: The classes that mean the same answer as a class.
         record: The record of the run.
     """
 
@@ -85,6 +86,7 @@ class Outline:
     own: tuple[str, ...]
     families: Mapping[str, str]
     slice: int
+    same_answers: Mapping[int, frozenset[int]]
     record: RunRecord
 
     @classmethod
@@ -99,6 +101,7 @@ class Outline:
             tuple(plan.own),
             {name: plan.family(name) for name in captured},
             plan.slice,
+            plan.same_answers,
             record.having(files={}, places={}, inputs={}),
         )
 
@@ -124,6 +127,7 @@ class Outline:
             restricted=cut,
             families=self.families,
             slice=self.slice,
+            same_answers=self.same_answers,
         )
         if self.record.batch is not None:
             plan = plan.with_batch(self.record.batch)

@@ -210,7 +210,7 @@ def group_samples(suite: Suite, source: str, samples: Sequence[Sample]) -> Group
             groups.samples[dial.name] = captured[CLEAN].where(functools.partial(_has, dial.name))
             groups.shifts[dial.name] = shift_of(own[dial.name], dial)
             groups.settings[dial.name] = dial.setting_values(groups.shifts[dial.name], foresee=False)
-        elif own and dial.name not in SHIFTS.names():
+        elif own and dial.name not in SHIFTS:
             raise UnknownName(
                 "shift", dial.name, [*own, *SHIFTS.names()], f"The samples of {source} have {', '.join(own)}."
             )
@@ -379,6 +379,8 @@ class Plan:
     """Samples per slice; fixed when a run folder is created."""
     families: Mapping[str, str] = field(default_factory=dict)
     """Families of captured shifts whose samples are not all here."""
+    same_answers: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """For each class that is never correct without others: all classes that are correct wherever it is."""
 
     def with_batch(self, size: int) -> Plan:
         """Return the plan with passes of exactly ``size`` images for the models whose rows depend on it."""
@@ -459,7 +461,7 @@ class Plan:
             return self.families[shift]
         if shift not in self.shifts and (group := self.groups.get(shift)) and group[0].family:
             return group[0].family
-        shift_ = self.shifts.get(shift) or (SHIFTS.get(shift) if shift in SHIFTS.names() else None)
+        shift_ = self.shifts.get(shift) or (SHIFTS.get(shift) if shift in SHIFTS else None)
         return shift_.family if shift_ else "captured"
 
     def source_of(self, sample: Sample) -> str:
@@ -552,7 +554,28 @@ def make(
         limited=limited,
         own=grouping.own,
         slice=slice_for([len(group) for group in groups.values()]),
+        same_answers=same_answers(set().union(*(samples.right_sets() for samples in (first, *others)))),
     )
+
+
+def same_answers(sets: Collection[frozenset[int]]) -> dict[int, frozenset[int]]:
+    """Return the classes that mean the same answer as a class, itself included, by class.
+
+    These are the classes that are correct for every sample for which the class is: the category of a class
+    where samples accept the classes of a category. Classes without others are left out.
+
+    Args:
+        sets: The sets of correct classes of the samples.
+
+    Example:
+        >>> same_answers([frozenset({1, 2}), frozenset({3, 4}), frozenset({3})])
+        {1: frozenset({1, 2}), 2: frozenset({1, 2}), 4: frozenset({3, 4})}
+    """
+    common: dict[int, frozenset[int]] = {}
+    for right in sets:
+        for label in right:
+            common[label] = common.get(label, right) & right
+    return {label: common[label] for label in sorted(common) if len(common[label]) > 1}
 
 
 def scorer_names(suite: Suite) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from scipy.special import softmax
 
 from sorites.core import Box, ImageU8, Model, Outputs, Sample, Scorer
@@ -326,10 +327,13 @@ def _finite(model: Model, outputs: Outputs, width: int | None) -> tuple[Outputs,
 WORDS = {
     "features": "the model's features",
     "head": "the model's last linear layer",
+    "texts": "the text encoder of a zero-shot model",
     "gradient": "the gradient at the model's input",
     "maps": "the model's feature maps",
     "layers": "the activations of the model's layers",
 }
+# Embeds class names, as ``Model.texts``.
+Texts = Callable[[Sequence[str]], NDArray[np.floating[Any]]]
 # Needs that require the model's torch module.
 INSIDE = frozenset({"gradient", "maps", "layers"})
 
@@ -347,6 +351,7 @@ def refuse(name: str, scorer: Scorer, model: Model, outputs: Outputs) -> None:
     available = {
         "features": (outputs.box_features if boxes else outputs.features) is not None,
         "head": model.head is not None,
+        "texts": model.texts is not None,
         **dict.fromkeys(INSIDE, model.module is not None and not boxes),
     }
     missing = [need for need in sorted(scorer.needs) if not available.get(need, True)]
@@ -364,6 +369,7 @@ def refuse(name: str, scorer: Scorer, model: Model, outputs: Outputs) -> None:
         return _agrees(name, model, outputs) if "head" in scorer.needs else None
     which = "lite0 to lite2, timm models and torch modules (python:module:name)"
     hint = f"; {which} provide it" if missing[0] in INSIDE else ""
+    hint = "; open_clip models provide it" if missing[0] == "texts" else hint
     raise SoritesError(
         f"{name} needs {WORDS[missing[0]]}, which {model.name} does not provide{hint}. Leave out the scorer"
         " or"
@@ -388,9 +394,17 @@ def _agrees(name: str, model: Model, outputs: Outputs) -> None:
         raise SoritesError(f"{name}: the head of {model.name} does not map its features to its logits")
 
 
-def for_model(scorer: Scorer, head: Any) -> Scorer:
-    """Return a copy of a scorer for one model, fitted with the head unless it needs training images."""
+def for_model(scorer: Scorer, head: Any, texts: Texts | None = None) -> Scorer:
+    """Return a copy of a scorer for one model, fitted with the head unless it needs training images.
+
+    Args:
+        scorer: The scorer.
+        head: The last layer of the model.
+        texts: ``Model.texts``, for scorers that need it.
+    """
     copied = copy.deepcopy(scorer)
+    if "texts" in scorer.needs:
+        copied.embed = texts
     return copied if "training" in scorer.needs else copied.fit((), head)
 
 
@@ -495,7 +509,7 @@ def try_scorer(name: str, scorer: Scorer, model: Model, outputs: Outputs, image:
     Scorers that need training images are not asked for a score.
     """
     refuse(name, scorer, model, outputs)
-    copied = for_model(scorer, model.head)
+    copied = for_model(scorer, model.head, model.texts)
     if model.output == "boxes":
         return _try_box_scorer(name, copied, model, outputs)
     if "training" in scorer.needs:
@@ -671,7 +685,16 @@ class Verdicts:
         """Add outputs of images."""
         seen, columns = answered.seen, self.plan.columns[self.model.name]
         judged = dict(
-            zip(seen, _classify(columns, [chunk[i].sample for i in seen], answered.outputs), strict=True)
+            zip(
+                seen,
+                _classify(
+                    columns,
+                    [chunk[i].sample for i in seen],
+                    answered.outputs,
+                    self.plan.same_answers,
+                ),
+                strict=True,
+            )
         )
         boxes = dict(zip(seen, box_cells(columns, answered.outputs), strict=True))
         for i, (shot, error) in enumerate(zip(chunk, answered.errors, strict=True)):
@@ -768,14 +791,27 @@ def with_all_columns(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(absent).select(SCHEMA.names())
 
 
-def _classify(columns: Columns, samples: Sequence[Sample], outputs: Outputs) -> list[tuple[Any, ...]]:
-    """Return prediction, confidence, top-5 labels and correctness of each image."""
+def _classify(
+    columns: Columns,
+    samples: Sequence[Sample],
+    outputs: Outputs,
+    same_answers: Mapping[int, frozenset[int]],
+) -> list[tuple[Any, ...]]:
+    """Return prediction, confidence, top-5 labels and correctness of each image.
+
+    The confidence is the probability of the predicted class and of the classes that mean the same answer: a
+    category is judged, so its probability is the sum over its classes.
+    """
     if outputs.logits is None:
         return [(None,) * 4] * len(samples)
     logits = columns.of(outputs.logits)
     order = np.argsort(-logits, axis=1, kind="stable")[:, :5]
     best = columns.labels[order]
-    confidence = np.take_along_axis(softmax(logits.astype(np.float64), axis=1), order[:, :1], axis=1)[:, 0]
+    probabilities = softmax(logits.astype(np.float64), axis=1)
+    confidence = np.take_along_axis(probabilities, order[:, :1], axis=1)[:, 0]
+    for row in np.flatnonzero(np.isin(best[:, 0], list(same_answers))):
+        together = np.isin(columns.labels, list(same_answers[int(best[row, 0])]))
+        confidence[row] = min(probabilities[row, together].sum(), 1.0)
     return [
         (top[0], conf, top, None if sample.right.isdisjoint(columns.known) else top[0] in sample.right)
         for sample, top, conf in zip(samples, best.tolist(), confidence.tolist(), strict=True)

@@ -4,6 +4,7 @@ missing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -42,13 +43,14 @@ def class_names(record: RunRecord) -> Labels | None:
     spec = record.suite.labels
     if not isinstance(spec, str) or spec in BUILT_IN:
         return labels_of(spec)
-    if record.classes:
-        return labels_of(record.classes)
-    try:
-        labels = labels_of(spec)
-    except SoritesError:
-        return None
-    return labels if digest(*labels.ids, size=8).hex() == record.labels else None
+    labels = None
+    if not record.classes or spec.lower().endswith(".json"):
+        # Only the file of groups says which classes are in them.
+        with contextlib.suppress(SoritesError):
+            labels = labels_of(spec)
+    if labels is not None and digest(*labels.ids, size=8).hex() == record.labels:
+        return labels
+    return labels_of(record.classes) if record.classes else None
 
 
 def plan_of(run: str | Path) -> Plan:

@@ -146,11 +146,11 @@ def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
     detectors = read(folder).filter(pl.col("output") == "boxes").select(pl.col("model").unique().sort())
     for model in detectors.collect(engine="streaming")["model"]:
         raise SoritesError(
-            f"{model} is a detector, and logits and features of boxes are not stored. Run the suite again"
-            f" with {option('scorers', [name])}."
+            f"{model} is a detector, and logits and features of boxes are not stored. Repeat the run with"
+            f" {option('scorers', [name])} and another {option('out', 'DIR')}."
         )
-    if scorer.needs & INSIDE:
-        what = WORDS[min(scorer.needs & INSIDE)]
+    if needed := scorer.needs & (INSIDE | {"texts"}):
+        what = WORDS[min(needed)]
         raise SoritesError(
             f"{name} needs {what}, which stored features do not contain. Run the suite again with"
             f" {option('scorers', [name])}."

@@ -101,7 +101,7 @@ def run(
     padding: str | None = None,
     lenses: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
-    labels: str | Sequence[str] | None = None,
+    labels: str | Path | Sequence[str] | None = None,
     limit: int | None = None,
     seed: int | None = None,
     id_sources: Mapping[str, str | Source] | None = None,
@@ -191,7 +191,7 @@ def run(
         >>> import sorites
         >>> run = sorites.run("demo", models=["lite0"], shifts=["brightness"], levels=[1], limit=2, out="run")
         >>> sorites.accuracy(run, by=["shift", "severity"]).select("shift", "severity", "n").rows()
-        [('brightness', 0.0, 2), ('brightness', 0.1, 2)]
+        [('brightness', 0.1, 2), ('clean', 0.0, 2)]
     """
     chosen = RunOptions(
         suite=suite,

@@ -26,7 +26,7 @@ from sorites.io.paths import entries, is_dir, is_file
 from sorites.io.sealed_tensors import NO_DIGEST, require_tensors, seal_tensors
 from sorites.io.tables import tensors
 from sorites.lenses.store import Kind, ToleranceRecord, tolerance_arrays, tolerance_record
-from sorites.lenses.trace import Glasses, as_glasses
+from sorites.lenses.trace import Glasses, read_lens
 
 if TYPE_CHECKING:
     import polars as pl
@@ -277,14 +277,11 @@ def _check_numbers(steps: Sequence[float], field: float) -> None:
 
 
 def _lens(name: str, glasses: Glasses | None) -> Lens:
-    from sorites.optics.tracing.assembly import OBJECTIVES, build, objective
-    from sorites.optics.tracing.prescription import read
+    from sorites.optics.tracing.assembly import OBJECTIVES
 
-    if name in OBJECTIVES:
-        return objective(name)
-    if not is_file(name):
+    if name not in OBJECTIVES and not is_file(name):
         raise UnknownName("lens", name, OBJECTIVES, "Pass a .zmx file or one of optiland's objectives.")
-    return build(read(Path(name)), as_glasses(glasses))
+    return read_lens(name, glasses)
 
 
 def table(tolerance: Tolerance) -> pl.DataFrame:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # Index and Abbe number at d and deviation of the partial dispersion by name, of glasses that are missing
 # from the catalogues.
 Glasses = Mapping[str, tuple[float, float, float]]
+# Endings of prescriptions that are looked for in folders: Zemax, CODE V, OSLO. (.json may be anything.)
+ENDINGS = (".zmx", ".seq", ".len")
 # Increment when tracing the same prescription gives a different entry.
 TRACING = 5
 
@@ -150,13 +152,13 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
     A lens that the folder already has from the same prescription and settings is not traced again.
 
     Args:
-        path: A .zmx file, or the name of one of optiland's objectives.
+        path: A .zmx, .seq, .len or (optiland's) .json file, or the name of one of optiland's objectives.
         folder: Folder of the lenses.
         focus: ``best`` or ``file``; see ``optics.tracing.blur.blur``.
         glasses: Glasses that override the catalogues.
     """
-    from sorites.optics.tracing.assembly import OBJECTIVES, build, objective
-    from sorites.optics.tracing.prescription import Refused, read
+    from sorites.optics.tracing.assembly import OBJECTIVES
+    from sorites.optics.tracing.prescription import Refused
 
     name = name_of(path)
     try:
@@ -167,13 +169,32 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
     if (existing := _existing(Path(folder), name, cause)) is not None:
         return _row(name, "", existing)
     try:
-        lens = objective(path) if path in OBJECTIVES else build(read(Path(path)), as_glasses(glasses))
-        entry = trace_lens(lens, focus)
+        entry = trace_lens(read_lens(path, glasses), focus)
     except (Refused, ValueError, ArithmeticError, LookupError) as error:
         (Path(folder) / f"{name}{SUFFIX}").unlink(missing_ok=True)
         return _row(name, str(error) if isinstance(error, Refused) else f"it cannot be traced: {error}")
     save(replace(entry, about=entry.about.model_copy(update={"cause": cause})), Path(folder))
     return _row(name, "", entry.about)
+
+
+def read_lens(path: str, glasses: Glasses | None = None) -> Lens:
+    """Return the lens of a prescription file, by its ending, or one of optiland's objectives by name.
+
+    Raises:
+        Refused: It cannot be traced as a photographic lens.
+    """
+    from sorites.optics.tracing.assembly import OBJECTIVES, build, from_optiland, objective
+    from sorites.optics.tracing.codev import parse_seq
+    from sorites.optics.tracing.oslo import parse_len
+    from sorites.optics.tracing.prescription import parse, read
+
+    if path in OBJECTIVES:
+        return objective(path)
+    ending = Path(path).suffix.lower()
+    if ending == ".json":
+        return from_optiland(Path(path))
+    parse_with = {".seq": parse_seq, ".len": parse_len}.get(ending, parse)
+    return build(read(Path(path), parse_with), as_glasses(glasses))
 
 
 def name_of(path: str) -> str:
@@ -249,7 +270,7 @@ def trace_all(
     counts as refused.
 
     Args:
-        paths: .zmx files, folders of them, or names of optiland's objectives.
+        paths: Prescriptions, folders of them, or names of optiland's objectives.
         folder: Folder of the lenses; the reasons of refusals go to its ``refused.csv``.
         focus: ``best`` or ``file``.
         workers: Lenses traced at a time.
@@ -301,7 +322,7 @@ def _report_substitutes(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _prescriptions(path: str) -> list[str]:
-    """Expand an objective, a file or a folder of .zmx files; raise an error for anything else."""
+    """Expand an objective, a file or a folder of prescriptions; raise an error for anything else."""
     from sorites.optics.tracing.assembly import OBJECTIVES
 
     where = Path(path)
@@ -309,16 +330,16 @@ def _prescriptions(path: str) -> list[str]:
         return [path]
     if is_dir(where):
         names = sorted(
-            str(file) for file in where.rglob("*") if file.suffix.lower() == ".zmx" and file.is_file()
+            str(file) for file in where.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file()
         )
         if not names:
-            raise SoritesError(f"no .zmx files in {path}")
+            raise SoritesError(f"no {', '.join(ENDINGS)} files in {path}")
         return names
     raise UnknownName(
         "lens file or objective",
         path,
         OBJECTIVES,
-        "Pass .zmx files, folders of them, or names of optiland's objectives.",
+        "Pass .zmx, .seq, .len or .json files, folders of them, or names of optiland's objectives.",
     )
 
 

@@ -7,7 +7,7 @@ the table; it loads no images and knows nothing about runs. To write a metric, u
 ``interval_note`` reports where the coverage of an answer's intervals is known to differ from 95 %.
 """
 
-from sorites.metrics.abstention import aurc, risk_coverage
+from sorites.metrics.abstention import augrc, aurc, risk_coverage, scod
 from sorites.metrics.accuracy import (
     accuracy,
     accuracy_drop,
@@ -23,7 +23,7 @@ from sorites.metrics.accuracy import (
     with_lenses,
 )
 from sorites.metrics.attributes import attribute_accuracy, attribute_gap, ood_share, partition_accuracy
-from sorites.metrics.calibration import calibration_error, reliability
+from sorites.metrics.calibration import adaptive_calibration_error, calibration_error, reliability
 from sorites.metrics.camera import (
     camera_control,
     disagreement,
@@ -36,6 +36,7 @@ from sorites.metrics.camera import (
 )
 from sorites.metrics.comparison import paired_difference, rank, rank_agreement
 from sorites.metrics.confusion import confusion
+from sorites.metrics.control.tables import control_policies, control_transfer
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
 from sorites.metrics.detection.at_confidence import (
     box_confusion,
@@ -43,6 +44,13 @@ from sorites.metrics.detection.at_confidence import (
     box_f1,
     box_precision,
     box_recall,
+)
+from sorites.metrics.detection.box_grids import (
+    box_failure_contour,
+    box_interaction,
+    grid_kept,
+    grid_map,
+    grid_recall,
 )
 from sorites.metrics.detection.box_ood import box_auroc, box_fpr95, unknown_flagged, unknown_recall
 from sorites.metrics.detection.failure import (
@@ -57,10 +65,11 @@ from sorites.metrics.detection.mean_ap import (
     map_corruption_error,
     map_drop,
     map_numbers,
-    map_rank,
     mean_map,
+    mean_map_numbers,
 )
-from sorites.metrics.detection.tide import tide
+from sorites.metrics.detection.ranks import map_rank
+from sorites.metrics.detection.tide import mean_tide, tide
 from sorites.metrics.failure import (
     failure_histogram,
     failure_severity,
@@ -101,9 +110,11 @@ __all__ = [
     "SETTING_KEY",
     "accuracy",
     "accuracy_drop",
+    "adaptive_calibration_error",
     "answer_frame",
     "attribute_accuracy",
     "attribute_gap",
+    "augrc",
     "aupr_in",
     "aupr_in_trapz",
     "aupr_out",
@@ -114,15 +125,19 @@ __all__ = [
     "box_confusion",
     "box_curve",
     "box_f1",
+    "box_failure_contour",
     "box_failure_histogram",
     "box_failure_severity",
     "box_fpr95",
+    "box_interaction",
     "box_precision",
     "box_recall",
     "box_survival",
     "calibration_error",
     "camera_control",
     "confusion",
+    "control_policies",
+    "control_transfer",
     "correlation",
     "corruption_error",
     "dial_accuracy",
@@ -138,6 +153,9 @@ __all__ = [
     "fpr95_id_pos",
     "fpr95_ood_pos",
     "grid_accuracy",
+    "grid_kept",
+    "grid_map",
+    "grid_recall",
     "half_accuracy_severity",
     "interaction",
     "interval_note",
@@ -157,7 +175,9 @@ __all__ = [
     "mean_accuracy",
     "mean_degree",
     "mean_map",
+    "mean_map_numbers",
     "mean_score",
+    "mean_tide",
     "near_far",
     "normal_interval",
     "objects",
@@ -173,6 +193,7 @@ __all__ = [
     "relative_corruption_error",
     "reliability",
     "risk_coverage",
+    "scod",
     "score_accuracy",
     "score_histogram",
     "select_rows",

@@ -2,13 +2,15 @@
 
 Coverage is the share of images answered; risk is the share of those answers that are wrong. Tied scores
 use the mean risk over all orders of the ties. A model without scores is ranked by its confidence, which
-is the scorer msp; the column ``scorer`` is then ``conf``. Intervals are over samples.
+is the scorer msp; the column ``scorer`` is then ``conf``. Where samples accept several classes, msp is
+ranked by the confidence too, which sums the probabilities of classes that mean the same answer: a verdict on
+a category is not ranked by the probability of one of its classes. Intervals are over samples.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +25,13 @@ from sorites.core.table import Table
 from sorites.metrics import intervals as bounds
 from sorites.metrics.ood import key_types
 from sorites.metrics.rows import answer_frame
-from sorites.metrics.separation import BY_SCORER, HAS_SCORE, by_model_and_scorer, scored_rows
+from sorites.metrics.separation import (
+    BY_SCORER,
+    HAS_SCORE,
+    UNKNOWN_CLASS,
+    by_model_and_scorer,
+    scored_rows,
+)
 
 Floats = NDArray[np.float64]
 
@@ -37,12 +45,14 @@ class RankedAnswers:
         wrong: 1 where the image is misclassified, else 0.
         block: The index of the group of tied scores, ascending.
         sample: The sample of each image.
+        ood: Whether the image is OOD, where OOD images are included.
     """
 
     key: tuple[Any, ...]
     wrong: Floats
     block: NDArray[np.intp]
     sample: NDArray[np.uint64]
+    ood: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.wrong)
@@ -81,10 +91,34 @@ def aurc(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
     a logarithmic scale; it is null where all answers are correct or all are wrong.
     """
     keys, groups = _answers(table, by)
-    records = [_area(keys, group) for group in groups]
-    numbers = dict.fromkeys(("value", "low", "high", "risk", "best"), pl.Float64())
-    frame = pl.DataFrame(records, schema={**key_types(table, keys), **numbers, "n": pl.Int64()})
-    return answer_frame(frame, keys, "value", "n", "low", "high", "risk", "best")
+    return _areas(table, keys, (_area(keys, group) for group in groups))
+
+
+@add_metric
+def augrc(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
+    """Area under the generalised risk-coverage curve: the share of all images that are answered and wrong,
+    averaged over all coverages (Traub et al., NeurIPS 2024); 0 is best.
+
+    It equals (1 - AUROC) * accuracy * error + error² / 2, where the AUROC separates errors from correct
+    answers, so it weighs an error by the images ranked after it and not by those ranked before it. ``risk``
+    and ``best`` are as in ``aurc``. The interval uses the influence of each sample.
+    """
+    keys, groups = _answers(table, by)
+    return _areas(table, keys, (_generalised(keys, group) for group in groups))
+
+
+@add_metric
+def scod(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
+    """Area under the risk-coverage curve of in-distribution and OOD images together, where every answered
+    OOD image is an error (selective classification with OOD data, Xia and Bouganis 2022; Narasimhan et al.
+    2024).
+
+    ``id`` and ``ood`` count the images: the value depends on their shares, so compare it only at the same
+    ones. ``generalised`` is the area under the generalised curve (``augrc``) of the same images. ``risk``,
+    ``best`` and the interval are as in ``aurc``. Groups without OOD images have no value.
+    """
+    keys, groups = _answers(table, by, ood_errors=True)
+    return _areas(table, keys, (_with_ood(keys, group) for group in groups), ("id", "ood"), ("generalised",))
 
 
 @add_metric
@@ -105,11 +139,15 @@ def risk_coverage(table: Table, by: Sequence[str] = BY_SCORER, points: int = 50)
 
 # The scorer of rows that are ranked by confidence.
 CONFIDENCE = "conf"
+# The scorer whose probability is that of the answer.
+MSP = "msp"
 
 
 def with_confidence(table: Table) -> pl.LazyFrame:
     """Return the table with ``ood`` rows for models without scores: the score is 1 - ``conf`` and the scorer
     is called ``conf``.
+
+    If samples accept several classes, the score of msp is replaced by 1 - ``conf`` as well.
     """
     lazy = table.lazy()
     schema = lazy.collect_schema()
@@ -122,15 +160,50 @@ def with_confidence(table: Table) -> pl.LazyFrame:
         scorer=pl.lit(CONFIDENCE, schema["scorer"]),
         score=(1 - pl.col("conf").cast(pl.Float64)).cast(schema["score"]),
     )
-    return pl.concat([lazy, ranked.select(schema.names())])
+    return pl.concat([_msp_of_answers(lazy), ranked.select(schema.names())])
 
 
-def _answers(table: Table, by: Sequence[str]) -> tuple[list[str], Iterator[RankedAnswers]]:
-    rows, keys = scored_rows(with_confidence(table), by)
-    usable = rows.filter(HAS_SCORE & pl.col("correct").is_not_null()).select(
-        *keys, "score", "correct", "sample"
+def _msp_of_answers(lazy: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the table with the score of msp replaced by 1 - ``conf`` if samples accept several classes."""
+    msp = (pl.col("output") == "ood") & (pl.col("scorer") == MSP) & pl.col("conf").is_not_null()
+    several = lazy.filter(msp).select((pl.col("accept").list.len() > 1).any())
+    if not several.collect(engine="streaming").item():
+        return lazy
+    replaced = (1 - pl.col("conf").cast(pl.Float64)).cast(lazy.collect_schema()["score"])
+    return lazy.with_columns(
+        score=pl.when(msp & pl.col("score").is_not_null()).then(replaced).otherwise("score")
     )
-    ordered = (part.sort("score", "sample", "correct") for part in by_model_and_scorer(usable))
+
+
+def _areas(
+    table: Table,
+    keys: Sequence[str],
+    records: Iterable[dict[str, object]],
+    counts: Sequence[str] = (),
+    further: Sequence[str] = (),
+) -> pl.DataFrame:
+    """Return the answer of a metric of areas."""
+    numbers = dict.fromkeys(("value", "low", "high", "risk", "best", *further), pl.Float64())
+    integers = dict.fromkeys(("n", *counts), pl.Int64())
+    frame = pl.DataFrame(list(records), schema={**key_types(table, keys), **numbers, **integers})
+    return answer_frame(frame, keys, "value", "n", "low", "high", "risk", "best", *further, *counts)
+
+
+def _answers(
+    table: Table, by: Sequence[str], ood_errors: bool = False
+) -> tuple[list[str], Iterator[RankedAnswers]]:
+    """Return the group columns and the ranked images of each group: those that are judged, and with
+    ``ood_errors`` also the OOD ones, which are wrong.
+    """
+    rows, keys = scored_rows(with_confidence(table), by)
+    ood = UNKNOWN_CLASS if ood_errors else pl.lit(False)
+    correct = pl.when(ood).then(False).otherwise("correct")
+    usable = (
+        rows.filter(HAS_SCORE)
+        .select(*keys, "score", "sample", correct=correct, ood=ood)
+        .filter(pl.col("correct").is_not_null())
+    )
+    ordered = (part.sort("score", "sample", "correct", "ood") for part in by_model_and_scorer(usable))
     return keys, (
         _rank(key, rows) for part in ordered for key, rows in part.group_by(keys, maintain_order=True)
     )
@@ -139,7 +212,7 @@ def _answers(table: Table, by: Sequence[str]) -> tuple[list[str], Iterator[Ranke
 def _rank(key: tuple[Any, ...], rows: pl.DataFrame) -> RankedAnswers:
     wrong = rows["correct"].not_().cast(pl.Float64).to_numpy()
     _, block = np.unique(rows["score"].to_numpy(), return_inverse=True)
-    return RankedAnswers(key, wrong, block, rows["sample"].to_numpy())
+    return RankedAnswers(key, wrong, block, rows["sample"].to_numpy(), rows["ood"].to_numpy())
 
 
 def _area(keys: Sequence[str], group: RankedAnswers) -> dict[str, object]:
@@ -155,6 +228,44 @@ def _area(keys: Sequence[str], group: RankedAnswers) -> dict[str, object]:
         "best": float(best.mean()),
     }
     return {**dict(zip(keys, group.key, strict=True)), **numbers}
+
+
+def _with_ood(keys: Sequence[str], group: RankedAnswers) -> dict[str, object]:
+    counts = {"id": int((~group.ood).sum()), "ood": int(group.ood.sum())}
+    record = {**_area(keys, group), **counts, "generalised": _generalised_area(group)}
+    without = dict.fromkeys(("value", "low", "high", "risk", "best", "generalised"))
+    return record if counts["ood"] else {**record, **without}
+
+
+def _generalised(keys: Sequence[str], group: RankedAnswers) -> dict[str, object]:
+    record = _area(keys, group)
+    overall, value = float(group.wrong.mean()), _generalised_area(group)
+    low, high = bounds.influence_bounds(value, group.by_sample(_pair_influence(group)) / len(group))
+    if low is None or high is None or not 0 < overall < 1:
+        low = high = None
+    else:
+        low, high = max(low, 0.0), min(high, overall)
+    return {**record, "value": value, "low": low, "high": high, "best": overall**2 / 2}
+
+
+def _generalised_area(group: RankedAnswers) -> float:
+    """Return the mean over pairs of images of: the first is wrong and ranked before the second."""
+    return float((group.wrong * _share_after(group)).mean())
+
+
+def _share_after(group: RankedAnswers) -> Floats:
+    """Return the share of images ranked after each image; ties, and the image itself, count half."""
+    sizes = np.bincount(group.block)
+    after = len(group) - np.cumsum(sizes) + sizes / 2
+    return np.asarray(after[group.block] / len(group))
+
+
+def _pair_influence(group: RankedAnswers) -> Floats:
+    """Return the influence of each image on the generalised area, as the first and the second of a pair."""
+    errors = np.bincount(group.block, group.wrong)
+    before = (np.cumsum(errors) - errors / 2)[group.block] / len(group)
+    influence = group.wrong * _share_after(group) + before
+    return np.asarray(influence - influence.mean())
 
 
 def _bounds(group: RankedAnswers, value: float) -> bounds.Bounds:

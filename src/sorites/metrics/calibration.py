@@ -35,6 +35,11 @@ def calibration_error(
     none has a known coverage.
     """
     counts, keys = _counts(table, by, bins)
+    return _error(counts, keys)
+
+
+def _error(counts: pl.LazyFrame, keys: list[str]) -> pl.DataFrame:
+    """Return the mean gap between confidence and accuracy of bins, and that of a calibrated model."""
     rows, gap, gaps = pl.col("rows"), pl.col("gap"), pl.col("hits") - pl.col("trust")
     of_bins = counts.group_by(*keys, "bin").agg(
         pl.col("rows", "hits", "trust").sum(),
@@ -50,13 +55,27 @@ def calibration_error(
     several, few = pl.col("samples") > 1, pl.col("samples") / (pl.col("samples") - 1)
     variance = pl.when(several).then(few * centred).otherwise("gg")
     totals = of_bins.group_by(keys).agg(
-        n=rows.sum(),
+        n=rows.sum().round().cast(pl.Int64),
         value=gap.abs().sum() / rows.sum(),
         accuracy=pl.col("hits").sum() / rows.sum(),
         conf=pl.col("trust").sum() / rows.sum(),
         chance=(variance * (2 / math.pi)).sqrt().sum() / rows.sum(),
     )
     return answer_frame(totals, keys, "value", "n", "accuracy", "conf", "chance")
+
+
+@add_metric
+def adaptive_calibration_error(
+    table: Table, by: Sequence[str] = ("model", "shift", "severity"), bins: int = 15
+) -> pl.DataFrame:
+    """Calibration error with bins of equally many rows instead of equal width (Nixon et al. 2019); columns as
+    in ``calibration_error``.
+
+    Rows with equal confidence are in equal parts in the bins that they lie in, so that their order does not
+    matter.
+    """
+    counts, keys = _counts(table, by, bins, adaptive=True)
+    return _error(counts, keys)
 
 
 @add_metric
@@ -73,9 +92,11 @@ def reliability(table: Table, by: Sequence[str] = ("model",), bins: int = 15) ->
     )  # fmt: skip
 
 
-def _counts(table: Table, by: Sequence[str], bins: int) -> tuple[pl.LazyFrame, list[str]]:
+def _counts(
+    table: Table, by: Sequence[str], bins: int, adaptive: bool = False
+) -> tuple[pl.LazyFrame, list[str]]:
     """Return the rows, correct rows and summed confidence of each group, bin and sample, and the group
-    columns.
+    columns; with ``adaptive``, bins have equally many rows.
     """
     if bins < 1:
         raise InvalidOption("bins", f"{parameter('bins')} must be at least 1, got {bins}")
@@ -83,8 +104,34 @@ def _counts(table: Table, by: Sequence[str], bins: int) -> tuple[pl.LazyFrame, l
     conf = pl.col("conf").cast(pl.Float64)
     with_confidence = judged_rows(rows).filter(conf.is_between(0, 1 + ROUNDING))
     clipped = with_confidence.with_columns(conf=conf.clip(0, 1))
-    numbered = clipped.with_columns(bin=(conf * bins).floor().clip(0, bins - 1).cast(pl.Int32))
+    if adaptive:
+        numbered = _equal_bins(clipped, keys, bins)
+    else:
+        place = (conf * bins).floor().clip(0, bins - 1).cast(pl.Int32)
+        numbered = clipped.with_columns(bin=place, part=pl.lit(1, pl.Int64))
+    part = pl.col("part")
     counts = numbered.group_by(*keys, "bin", SAMPLE_HASH.alias(SAMPLE)).agg(
-        rows=pl.len().cast(pl.Int64), hits=pl.col("correct").sum().cast(pl.Int64), trust=conf.sum()
+        rows=part.sum(), hits=(part * pl.col("correct")).sum(), trust=(part * conf).sum()
     )
     return counts, keys
+
+
+def _equal_bins(rows: pl.LazyFrame, keys: list[str], bins: int) -> pl.LazyFrame:
+    """Return the rows with bins of equally many rows of each group.
+
+    Rows with equal confidence that lie in several bins are in each of them with the same ``part``, so that
+    their order does not matter.
+    """
+    n, first = pl.len().over(keys), pl.col("conf").rank("min").over(keys).cast(pl.Int64) - 1
+    tied = pl.len().over(*keys, "conf").cast(pl.Int64)
+    last = first + tied - 1
+    placed = rows.with_columns(
+        n=n.cast(pl.Int64),
+        first=first,
+        tied=tied,
+        bin=pl.int_ranges(first * bins // n, last * bins // n + 1),
+    ).explode("bin")
+    # The places from ceil(b n / bins) up to ceil((b + 1) n / bins) are those of bin b.
+    start, end = ((pl.col("n") * (pl.col("bin") + more) + bins - 1) // bins for more in (0, 1))
+    inside = pl.min_horizontal(end, pl.col("first") + pl.col("tied")) - pl.max_horizontal(start, "first")
+    return placed.with_columns(part=inside / pl.col("tied"), bin=pl.col("bin").cast(pl.Int32))

@@ -106,7 +106,7 @@ def _refuse_unmatched(settings: pl.DataFrame, curve: pl.DataFrame, column: str |
 
 def _refuse_missing_levels(shift: str, rows: pl.DataFrame, path: str) -> None:
     """Raise an error if the file has one error for all levels of a shift and the table lacks some of them."""
-    levels = SHIFTS.get(shift).levels if shift in SHIFTS.names() else ()
+    levels = SHIFTS.get(shift).levels if shift in SHIFTS else ()
     if levels and sorted(rows["severity"].unique()) != sorted(levels):
         here = f"the table has {shift} at {_format_values(rows['severity'].unique().sort().to_list())}"
         raise SoritesError(

@@ -55,13 +55,15 @@ class Outcomes:
 
     Attributes:
         points: The severities of each point; the clean images come first.
-        correct: Samples x points, NaN where missing.
-        chance: The accuracy of a guess for each sample.
+        correct: Rows x points, NaN where missing. A row is a sample, or an object of a sample.
+        chance: The accuracy of a guess for each row.
+        cluster: The number of the sample of each row, from 0.
     """
 
     points: list[Point]
     correct: Array
     chance: Array
+    cluster: NDArray[np.int64]
 
     def column(self, point: Point) -> Array:
         """Return the outcomes of all samples at a point."""
@@ -77,58 +79,90 @@ class Outcomes:
         return point in self.points
 
 
-def _schema(rows: pl.LazyFrame, keys: Sequence[str], columns: Row) -> Row:
+def axes_schema(rows: pl.LazyFrame, keys: Sequence[str], columns: Row) -> Row:
+    """Return the schema of an answer: the group columns, the severities, and further columns."""
     known = rows.collect_schema()
     return {name: known[name] for name in keys} | dict.fromkeys(AXES, pl.Float64) | columns
+
+
+# Rows of grids of shifts.
+IS_GRID = (
+    pl.col("severity").is_null()
+    & pl.col("params").is_not_null()
+    & pl.col("shift").str.contains(TIMES, literal=True)
+)
 
 
 def groups(table: Table, by: Sequence[str]) -> tuple[list[tuple[Row, Outcomes]], pl.LazyFrame, list[str]]:
     """Return the outcomes of each group of a grid, the rows of the table, and the group columns."""
     rows, keys = select_rows(with_chance(table), by, IMAGE_COLUMNS)
+    return grid_groups(rows, keys, SAMPLE_HASH, SAMPLE_HASH), rows, keys
+
+
+def grid_groups(
+    rows: pl.LazyFrame, keys: Sequence[str], row: pl.Expr, cluster: pl.Expr
+) -> list[tuple[Row, Outcomes]]:
+    """Return the outcomes of each group of a grid.
+
+    Args:
+        rows: Label rows with their chance.
+        keys: The group columns, among them the shift.
+        row: What the outcomes at all points belong to: a sample or an object.
+        cluster: The sample.
+
+    Raises:
+        SoritesError: If shifts would be pooled.
+    """
     if "shift" not in keys:
         raise SoritesError("severities of different shifts have different units: add shift to by")
     judged = judged_rows(rows).filter(REAL_SAMPLES)
-    is_grid = pl.col("severity").is_null() & pl.col("shift").str.contains(TIMES, literal=True)
     columns = [
-        SAMPLE_HASH.alias("(sample)"),
+        row.alias("(row)"),
+        cluster.alias("(cluster)"),
         pl.struct(CLEAN_KEY).hash().alias("(start)"),
         pl.col(CHANCE),
         pl.col("correct").cast(pl.Float64).alias("(correct)"),
     ]
-    on_grid = judged.filter(is_grid).select(*keys, *columns, pl.col("params").alias("(params)"))
+    on_grid = judged.filter(IS_GRID).select(*keys, *columns, pl.col("params").alias("(params)"))
     clean = judged.filter(pl.col("shift") == CLEAN).select(*columns).collect(engine="streaming")
     loaded = on_grid.collect(engine="streaming")
     parts = loaded.partition_by(keys, as_dict=True) if loaded.height else {}
-    found = [
+    return [
         (dict(zip(keys, key, strict=True)), _outcomes(str(part["shift"][0]), part, clean))
         for key, part in parts.items()
     ]
-    return found, rows, keys
+
+
+def point_of(shift: str, params: str) -> Point:
+    """Return the severities of an image of a grid, in the order of the name of the grid."""
+    severities = json.loads(params)
+    return tuple(float(severities[name]) for name in shift.split(TIMES))
 
 
 def _outcomes(shift: str, rows: pl.DataFrame, clean: pl.DataFrame) -> Outcomes:
-    names = shift.split(TIMES)
-    texts = rows["(params)"].unique().to_list()
-    point_of = {text: tuple(float(json.loads(text)[name]) for name in names) for text in texts}
-    start = (0.0,) * len(names)
-    points = [start, *sorted(set(point_of.values()) - {start})]
+    points_by_params = {text: point_of(shift, text) for text in rows["(params)"].unique()}
+    start = (0.0,) * len(shift.split(TIMES))
+    points = [start, *sorted(set(points_by_params.values()) - {start})]
     number = {point: i for i, point in enumerate(points)}
     own = clean.join(rows.select("(start)").unique(), on="(start)", how="semi")
-    samples = np.concatenate([own["(sample)"].to_numpy(), rows["(sample)"].to_numpy()])
     cells = np.concatenate(
-        [np.zeros(own.height, np.int64), [number[point_of[text]] for text in rows["(params)"]]]
+        [np.zeros(own.height, np.int64), [number[points_by_params[text]] for text in rows["(params)"]]]
     ).astype(np.int64)
-    correct = np.concatenate([own["(correct)"].to_numpy(), rows["(correct)"].to_numpy()])
-    chance = np.concatenate([own[CHANCE].to_numpy(), rows[CHANCE].to_numpy()])
-    unique, place = np.unique(samples, return_inverse=True)
+    row, cluster, correct, chance = (
+        np.concatenate([own[name].to_numpy(), rows[name].to_numpy()])
+        for name in ("(row)", "(cluster)", "(correct)", CHANCE)
+    )
+    _, first, place = np.unique(row, return_index=True, return_inverse=True)
     flat = place * len(points) + cells
-    seen = np.bincount(flat, minlength=len(unique) * len(points))
+    seen = np.bincount(flat, minlength=len(first) * len(points))
     right = np.bincount(flat, correct, len(seen))
-    outcomes = np.where(seen > 0, right / np.maximum(seen, 1), np.nan).reshape(len(unique), len(points))
-    return Outcomes(points, outcomes, np.bincount(place, chance) / np.bincount(place))
+    outcomes = np.where(seen > 0, right / np.maximum(seen, 1), np.nan).reshape(len(first), len(points))
+    clusters = np.unique(cluster[first], return_inverse=True)[1]
+    return Outcomes(points, outcomes, np.bincount(place, chance) / np.bincount(place), clusters)
 
 
-def _at(point: Point) -> Row:
+def axes_of(point: Sequence[float | None]) -> Row:
+    """Return the severities of a point by axis; axes that the grid does not have are null."""
     return dict(zip(AXES, (*point, None, None), strict=False))
 
 
@@ -146,9 +180,9 @@ def grid_accuracy(table: Table, by: Sequence[str] = BY) -> pl.DataFrame:
             n = int(np.isfinite(column).sum())
             value = float(np.nanmean(column)) if n else None
             low, high = (None, None) if value is None else share(value, n)
-            records.append({**key, **_at(point), "value": value, "n": n, "low": low, "high": high})
+            records.append({**key, **axes_of(point), "value": value, "n": n, "low": low, "high": high})
     kinds = {"value": pl.Float64, "n": pl.Int64, "low": pl.Float64, "high": pl.Float64}
-    frame = pl.DataFrame(records, schema=_schema(rows, keys, kinds)).filter(pl.col("n") > 0)
+    frame = pl.DataFrame(records, schema=axes_schema(rows, keys, kinds)).filter(pl.col("n") > 0)
     return answer_frame(frame, keys, *kinds, then=AXES)
 
 
@@ -178,7 +212,7 @@ def failure_contour(table: Table, by: Sequence[str] = BY, resamples: int = 1000)
         "chance": pl.Float64,
         "status": pl.String,
     }
-    frame = pl.DataFrame(records, schema=_schema(rows, keys, kinds))
+    frame = pl.DataFrame(records, schema=axes_schema(rows, keys, kinds))
     return answer_frame(frame, keys, *kinds, then=AXES)
 
 
@@ -192,7 +226,7 @@ def _contour(outcomes: Outcomes, resamples: int) -> Iterator[Row]:
     low = share(clean, started)[0] if started else None
     for other in others:
         severities = [s for s in axes[-1] if outcomes.has((*other, s))]
-        about: Row = {**_at((*other,)), "n": len(outcomes.correct), "chance": round(chance, 12)}
+        about: Row = {**axes_of((*other,)), "n": len(outcomes.correct), "chance": round(chance, 12)}
         about |= dict.fromkeys(("value", "low", "high")) | {"clean": clean if started else None}
         if low is None or low <= chance or len(severities) < 2:
             yield {**about, "status": UNDEFINED}
@@ -260,16 +294,19 @@ def interaction(table: Table, by: Sequence[str] = BY) -> pl.DataFrame:
     combinations are chosen by the same data.
     """
     found, rows, keys = groups(table, by)
-    records = [{**key, **line} for key, outcomes in found for line in _interactions(outcomes)]
+    records = [{**key, **line} for key, outcomes in found for line in interactions(outcomes)]
     numbers = ("value", "low", "high", "p", "p_adjusted", "accuracy", "expected")
-    kinds = dict.fromkeys(numbers, pl.Float64) | {"n": pl.Int64}
-    frame = pl.DataFrame(records, schema=_schema(rows, keys, kinds))
+    kinds = dict.fromkeys(numbers, pl.Float64) | {"n": pl.Int64, "rows": pl.Int64}
+    frame = pl.DataFrame(records, schema=axes_schema(rows, keys, kinds))
     order = ("value", "n", "low", "high", "p", "p_adjusted", "accuracy", "expected")
     return answer_frame(frame, keys, *order, then=AXES)
 
 
-def _interactions(outcomes: Outcomes) -> list[Row]:
-    """Return a line per point where every shift acts, and the line of their mean."""
+def interactions(outcomes: Outcomes) -> list[Row]:
+    """Return a line per point where every shift acts, and the line of their mean.
+
+    ``n`` counts samples and ``rows`` the rows of the outcomes, which may be objects of one sample.
+    """
     start = outcomes.column(outcomes.points[0])
     lines, excesses = [], []
     for point in outcomes.points:
@@ -285,8 +322,9 @@ def _interactions(outcomes: Outcomes) -> list[Row]:
             continue
         lines.append(
             {
-                **_at(point),
-                **mean_excess(excess[known]),
+                **axes_of(point),
+                **mean_excess(influences(excess[known], outcomes.cluster[known])),
+                "rows": int(known.sum()),
                 "accuracy": float(joint[known].mean()),
                 "expected": float(expected[known].mean()),
             }
@@ -295,17 +333,32 @@ def _interactions(outcomes: Outcomes) -> list[Row]:
             excesses.append(excess)
     for line, adjusted in zip(lines, holm([line["p"] for line in lines]), strict=True):
         line["p_adjusted"] = adjusted
-    return [*lines, *_mean_line(excesses)]
+    return [*lines, *_mean_line(excesses, outcomes.cluster)]
 
 
-def _mean_line(excesses: Sequence[Array]) -> list[Row]:
+def _mean_line(excesses: Sequence[Array], cluster: NDArray[np.int64]) -> list[Row]:
     if not excesses:
         return []
     together = np.column_stack(excesses)
     known = np.isfinite(together).any(axis=1)
-    unknown = dict.fromkeys(("low", "high", "p", "p_adjusted", "accuracy", "expected"))
+    unknown: Row = dict.fromkeys(("low", "high", "p", "p_adjusted", "accuracy", "expected"))
     value = float(np.nanmean(together[known], axis=1).mean())
-    return [{**_at((None,) * 3), "value": value, "n": int(known.sum()), **unknown}]  # type: ignore[arg-type]
+    n = len(np.unique(cluster[known]))
+    unknown["rows"] = int(known.sum())
+    return [{**axes_of((None,) * 3), "value": value, "n": n, **unknown}]
+
+
+def influences(values: Array, cluster: NDArray[np.int64]) -> Array:
+    """Return one value per cluster, whose mean is that of all values.
+
+    The mean of all values is a ratio, the sum over clusters divided by their sizes. Each cluster stands for
+    the mean plus its influence on the ratio, so the spread over clusters is the error of the mean.
+    """
+    codes, n = np.unique(cluster, return_inverse=True)[1], len(values)
+    if not n or codes.max() + 1 == n:
+        return values
+    sizes, mean = np.bincount(codes), values.mean()
+    return np.asarray(mean + (np.bincount(codes, values) - mean * sizes) * len(sizes) / n)
 
 
 def mean_excess(values: Array) -> Row:

@@ -289,11 +289,11 @@ def with_mean_interval(means: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def t_quantile(freedom: float) -> float:
-    """Return the 97.5 % point of Student's t distribution."""
+def t_quantile(freedom: float, level: float = 0.975) -> float:
+    """Return a point of Student's t distribution, by default that of 97.5 %."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(freedom, 0.975))
+    return float(stdtrit(freedom, level))
 
 
 def area(value: float, in_distribution: float, ood: float, variance: float, size: float = 1.0) -> Bounds:
@@ -392,7 +392,8 @@ NOTED: dict[str, Coverage] = {
     "failure_severity": Coverage((98.1, 96.1, 94.7), "few samples have few order statistics", "shift"),
     "paired_difference": Coverage((97.7, 96.1, 94.2), "it is conservative where few outcomes differ"),
     "disagreement": Coverage((97.6, 97.4, 96.3), "it is conservative where few outcomes differ"),
-    **dict.fromkeys(("map", "map_numbers", "mean_map", "dial_map", "map_drop", "tide"), _BIASED),
+    **dict.fromkeys(("map", "map_numbers", "mean_map", "dial_map", "map_drop", "tide", "grid_map"), _BIASED),
+    **dict.fromkeys(("mean_map_numbers", "mean_tide"), _BIASED),
 }
 
 

@@ -101,9 +101,9 @@ def sensitivity(
     """Absolute change of the level means per level, by least squares, along each ``axis`` (IS-OOD,
     equation 6).
 
-    The value is a fraction; the paper prints percent. It is null with fewer than 3 ``levels``.
+    The value is in percentage points per level, as in the paper. It is null with fewer than 3 ``levels``.
     """
-    slope = pl.cov("level", "value") / pl.col("level").var()
+    slope = 100 * pl.cov("level", "value") / pl.col("level").var()
     return _along(table, by, metric, min_n, pooled, slope.abs())
 
 

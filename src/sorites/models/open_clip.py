@@ -105,13 +105,24 @@ def _classifier(
     """Return a model for these class names, in order."""
     names = [_plain_name(each) for each in classes]
     with one_thread():
-        head = _head(encoders, [[template.replace("{}", each) for template in templates] for each in names])
+        head = _head(encoders, _prompts(templates, names))
     model = torch_model(name, _graph(encoders.model, head), wants, head=head)
     version = digest(
         encoders.version, wants.model_dump_json(), "\n".join(templates), "\n".join(names), size=16
     ).hex()
     size = sum(weights.numel() for weights in encoders.model.parameters())
-    return replace(model, version=version, parameters=size, cache_version=None)
+    texts = functools.partial(_texts, encoders, templates)
+    return replace(model, version=version, parameters=size, cache_version=None, texts=texts)
+
+
+def _prompts(templates: Sequence[str], names: Sequence[str]) -> list[list[str]]:
+    return [[template.replace("{}", each) for template in templates] for each in names]
+
+
+def _texts(encoders: Encoders, templates: Sequence[str], names: Sequence[str]) -> NDArray[np.float64]:
+    """Return the embeddings of names like those of classes: the mean over all templates, of length 1."""
+    with one_thread():
+        return _embedded(encoders, _prompts(templates, names))
 
 
 def _plain_name(name: str) -> str:
@@ -123,12 +134,16 @@ def _plain_name(name: str) -> str:
 
 def _head(encoders: Encoders, prompts: Sequence[Sequence[str]]) -> Head:
     """Return the class embeddings times the logit scale (C x D), and the bias C, which is 0 for CLIP."""
-    embeddings = encoders.texts([prompt for templates in prompts for prompt in templates]).astype(np.float64)
-    means = _normalise(embeddings).reshape(len(prompts), -1, embeddings.shape[1]).mean(axis=1)
     scale, bias_parameter = encoders.model.logit_scale, getattr(encoders.model, "logit_bias", None)
-    weight = _normalise(means) * float(scale.detach().exp().reshape(-1)[0])
+    weight = _embedded(encoders, prompts) * float(scale.detach().exp().reshape(-1)[0])
     bias = 0.0 if bias_parameter is None else float(bias_parameter.detach().reshape(-1)[0])
     return weight.astype(np.float32), np.full(len(prompts), bias, np.float32)
+
+
+def _embedded(encoders: Encoders, prompts: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+    """Return the normalised mean embedding of the prompts of each class."""
+    embeddings = encoders.texts([prompt for templates in prompts for prompt in templates]).astype(np.float64)
+    return _normalise(_normalise(embeddings).reshape(len(prompts), -1, embeddings.shape[1]).mean(axis=1))
 
 
 def _normalise(rows: NDArray[np.float64]) -> NDArray[np.float64]:

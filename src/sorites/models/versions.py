@@ -8,16 +8,11 @@ by more than the rounding.
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
-import inspect
 import sys
-import sysconfig
 import types
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,13 +20,11 @@ from numpy.typing import NDArray
 
 from sorites.core import Model
 from sorites.core.rng import digest
+from sorites.core.user_code import declaring_code
 from sorites.models.trial import agree, rounded, run_trial, with_logits
 
 # The number of bytes of a computed version.
 SIZE = 20
-MAIN = "__main__"
-PACKAGES = ("site-packages", "dist-packages")
-_OURS = Path(__file__).resolve().parent.parent
 
 
 def with_version(model: Model, *objects: Any) -> Model:
@@ -58,7 +51,7 @@ def with_version(model: Model, *objects: Any) -> Model:
     repeats = together is None or alone is None or agree(together, alone)
     outputs = rounded(together) if together is not None and alone is not None and repeats else ""
     held = [sorted(before.items() & after.items()) for before, after in zip(first, second, strict=True)]
-    code = sorted({text for obj in callables if callable(obj) for text in _declaring_code(obj)})
+    code = sorted({text for obj in callables if callable(obj) for text in declaring_code(obj)})
     if model.scale == "unknown":
         model = with_logits(model, together)
     version = digest(code, held, outputs, model.scale, size=SIZE).hex()
@@ -118,110 +111,3 @@ def _plain(obj: Any) -> NDArray[Any]:
 
     flat = obj.detach().cpu().contiguous()
     return np.asarray(flat.reshape(-1).view(torch.uint8).numpy())
-
-
-# Code: the file that declares an object and the local files that it imports.
-
-
-def _declaring_code(obj: Any) -> list[str]:
-    """Return hashes of the file that declares an object and of the local files it imports.
-
-    Code that was typed has no file and is hashed by its source. Python and Sorites have versions of their
-    own and are left out; of an installed package, only the declaring file counts.
-    """
-    unwrapped = inspect.unwrap(obj)
-    entry = unwrapped if isinstance(unwrapped, types.FunctionType | type) else type(unwrapped)
-    try:
-        file = Path(inspect.getsourcefile(entry) or "").resolve()
-    except (TypeError, OSError):  # built in, or typed
-        file = Path()
-    if not file.is_file():
-        return [_source(entry)]
-    if _is_library(file):
-        installed = any(name in file.parts for name in PACKAGES)
-        return [digest(file.read_bytes()).hex()] if installed and _OURS not in file.parents else []
-    return _follow(file, entry.__module__)
-
-
-@functools.lru_cache(4096)
-def _is_library(file: Path) -> bool:
-    """Return whether a file belongs to Python, to an installed package or to Sorites."""
-    inside = (*(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")), _OURS)
-    return any(name in file.parts for name in PACKAGES) or any(map(file.is_relative_to, inside))
-
-
-def _source(obj: Any) -> str:
-    try:
-        return inspect.getsource(obj)
-    except (OSError, TypeError):
-        code = getattr(obj, "__code__", None)
-        return "" if code is None else _code_text(code)
-
-
-def _code_text(code: types.CodeType) -> str:
-    consts = [
-        _code_text(const) if isinstance(const, types.CodeType) else repr(const) for const in code.co_consts
-    ]
-    return repr((code.co_code, code.co_names, consts))
-
-
-def _follow(file: Path, module: str) -> list[str]:
-    """Return hashes of a file and of all local files it imports.
-
-    Of a script that is run (``__main__``), only definitions, imports and constant assignments count, so
-    that a change of what it prints does not change the version.
-    """
-    root, pending, hashes = _root(file, module), [file], dict[Path, str]()
-    while pending:
-        path = pending.pop()
-        if path in hashes:
-            continue
-        raw = path.read_bytes()
-        try:
-            tree = ast.parse(raw)
-        except (SyntaxError, ValueError, RecursionError):
-            tree = ast.Module([], [])
-        hashes[path] = digest(_definitions(tree, raw) if module == MAIN and path == file else raw).hex()
-        pending += _imported(tree, path, root)
-    return list(hashes.values())
-
-
-def _root(file: Path, module: str) -> Path:
-    """Return the folder from which the imports of a file are resolved: that of its outermost package."""
-    depth = module.count(".") + (file.name == "__init__.py")
-    up = file.parents[min(depth, len(file.parents) - 1)]
-    return up if module != MAIN and (up / module.partition(".")[0]).exists() else file.parent
-
-
-def _definitions(tree: ast.Module, raw: bytes) -> str:
-    """Return the source of definitions, imports and assignments without calls."""
-    text = raw.decode("utf-8", "replace")
-    defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-    nodes = [
-        node
-        for node in tree.body
-        if isinstance(node, defined)
-        or (isinstance(node, ast.Assign) and not any(isinstance(part, ast.Call) for part in ast.walk(node)))
-    ]
-    return "\n".join(ast.get_source_segment(text, node) or "" for node in nodes)
-
-
-def _imported(tree: ast.Module, file: Path, root: Path) -> Iterator[Path]:
-    """Yield the files below ``root`` that a file imports, including imports inside functions."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (path for alias in node.names for path in _module_files(root, alias.name.split(".")))
-        elif isinstance(node, ast.ImportFrom):
-            above = len(file.parents) > node.level > 0
-            base = file.parents[node.level - 1] if above else root
-            for alias in node.names:
-                yield from _module_files(base, [*(node.module.split(".") if node.module else ()), alias.name])
-
-
-def _module_files(base: Path, parts: Sequence[str]) -> Iterator[Path]:
-    """Yield the files below ``base`` that importing ``a.b.c`` runs, libraries excluded."""
-    for count in range(1, len(parts) + 1):
-        module = base.joinpath(*parts[:count])
-        for path in (module.with_name(f"{module.name}.py"), module / "__init__.py"):
-            if path.is_file() and not _is_library(path.resolve()):
-                yield path.resolve()

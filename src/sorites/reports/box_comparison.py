@@ -39,7 +39,7 @@ RULES = (
 
 def unit_of(dial: str) -> str:
     """Return the unit of a registered shift, or an empty string."""
-    return SHIFTS.get(dial).unit if dial in SHIFTS.names() else ""
+    return SHIFTS.get(dial).unit if dial in SHIFTS else ""
 
 
 def severities(comparison: BoxComparison) -> Section | None:

@@ -43,7 +43,10 @@ def paper_tables(table: Table) -> dict[str, pl.DataFrame]:
     blurred, lensed = (
         _values(metrics.mean_map(shifted, by=("model",), resamples=0)) for shifted in (optics, lenses)
     )
-    errors = {"clean": _errors(rows.filter(pl.col("shift") == CLEAN)), "OB": _errors(optics)}
+    errors = {
+        "clean": _errors(metrics.tide(rows.filter(pl.col("shift") == CLEAN), by=("model",), resamples=0)),
+        "OB": _errors(metrics.mean_tide(optics, by=("model",), resamples=0)),
+    }
     tables = {}
     if blurred:
         pairs = {name: _both(cells["Cls"], cells["Loc"]) for name, cells in errors.items()}
@@ -74,11 +77,9 @@ def _by_field(lenses: pl.LazyFrame, clean: Cells) -> dict[str, pl.DataFrame]:
     return {"Table XIII: mAP by field": _table({"clean": clean, **columns}, {})} if columns else {}
 
 
-def _errors(rows: pl.LazyFrame) -> dict[str, Cells]:
-    """Return the cost of each kind of error by detector, averaged over settings."""
-    each = metrics.tide(metrics.with_settings_key(rows), by=("model", *metrics.SETTING_KEY), resamples=0)
-    means = each.group_by("model", "error").agg(pl.col("value").mean())
-    return {kind: _values(means.filter(pl.col("error") == kind)) for kind in KINDS}
+def _errors(costs: pl.DataFrame) -> dict[str, Cells]:
+    """Return the cost of each kind of error by detector."""
+    return {kind: _values(costs.filter(pl.col("error") == kind)) for kind in KINDS}
 
 
 def _values(frame: pl.DataFrame) -> dict[str, float]:

@@ -11,6 +11,7 @@ import polars as pl
 
 from sorites.analysis.features import features_reader
 from sorites.analysis.filter.filtering import read_filter
+from sorites.analysis.uncertainty.kept import logits_reader
 from sorites.core import ImageU8, Setting, SettingValue
 from sorites.core.errors import Notice, SoritesError, tell
 from sorites.core.table import Table, read, rejected_images, repeat_if_merged
@@ -102,12 +103,14 @@ def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunVie
         class_names(record),
         None if record.imported or record.attack else _Images(folder, plan),
         features=features_reader(folder),
+        logits=logits_reader(folder),
         filtered=read_filter(folder),
         unfinished=unfinished(folder),
         explanations=_explanations(folder),
         aside=rejected_images(folder),
         trained_on=overlap_of(folder),
         fits=read_fits(folder),
+        folder=folder,
     )
 
 

@@ -6,19 +6,22 @@ import functools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from sorites.analysis.features import Features, Vectors
 from sorites.analysis.filter.filtering import FilterRecord
+from sorites.analysis.uncertainty.kept import Logits
 from sorites.core import CLEAN, SHIFTS, ImageU8, Metric, SettingValue, Shift
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, class_name
-from sorites.evaluation.combine import combine, distinct_names, renamed, with_names
+from sorites.evaluation.combine import combine, distinct_names, renamed, renamed_parts, renamed_rows
 from sorites.evaluation.explanations import Explanations
 from sorites.evaluation.integrity.unfinished import Unfinished
 from sorites.evaluation.storage.schema import DialRecord, ModelFit, RunRecord
+from sorites.evaluation.storage.variants import base_shift, distinct_conditions, with_conditions, with_names
 from sorites.suites.suite import Suite
 
 UNTOUCHED = pl.col("shift") == CLEAN
@@ -37,6 +40,8 @@ class RunView:
     """Takes (sample_id, shift, severity or params), returns the input image; may raise SoritesError."""
     features: Features | None = None
     """Takes (model, image ids) and returns the stored features; None if there are none."""
+    logits: Logits | None = None
+    """Takes a model and yields image ids with their kept logits; None if there are none."""
     filtered: FilterRecord | None = None
     """The record of the out-of-class filter; None if no images were filtered."""
     unfinished: Unfinished | None = None
@@ -49,6 +54,10 @@ class RunView:
     """By model that was trained on samples of the run: how many of how many."""
     fits: Mapping[str, ModelFit] = field(default_factory=dict)
     """The training images on which the scorers of each model were fitted."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """New names of shifts that make other images in another run of the page."""
+    folder: Path | None = None
+    """The run folder; None for a bare table."""
 
     @property
     def suite(self) -> Suite | None:
@@ -108,9 +117,14 @@ class View:
     def shift_named(self, name: str) -> Shift | None:
         """Return the registered shift of that name, or None if only its source defines it."""
         try:
-            return None if name in self.own_dials else SHIFTS.get(name)
+            return None if name in self.own_dials else SHIFTS.get(self.registered.get(name, name))
         except UnknownName:
             return None
+
+    @functools.cached_property
+    def registered(self) -> Mapping[str, str]:
+        """The registered names of the shifts that are kept apart under several names."""
+        return {new: old for run in self.runs for old, new in run.conditions.items()}
 
     def unit(self, shift: str) -> str:
         """Return the unit of a shift's severity, or an empty string for a captured shift."""
@@ -143,28 +157,39 @@ class View:
 
 
 def with_versions(runs: Sequence[RunView]) -> list[RunView]:
-    """Append the version to the names of models that appear in several versions."""
-    return [
-        _renamed(run, names)
-        for run, names in zip(runs, distinct_names([run.record for run in runs]), strict=True)
-    ]
+    """Append the version to the names of models that appear in several versions, and what differs to those of
+    shifts that make other images in another run.
+    """
+    records = [run.record for run in runs]
+    each = zip(runs, distinct_names(records), distinct_conditions(records), strict=True)
+    return [_renamed(run, names, conditions) for run, names, conditions in each]
 
 
-def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
-    if not names:
+def _renamed(run: RunView, names: Mapping[str, str], conditions: Mapping[str, str]) -> RunView:
+    if not names and not conditions:
         return run
     stored, former = run.features, {new: old for old, new in names.items()}
+    make, shifts = run.image, {new: old for old, new in conditions.items()}
+    kept = run.logits
 
     def features(model: str, images: Collection[str]) -> Vectors:
         return Vectors() if stored is None else stored(former.get(model, model), images)
 
-    table = run.table.with_columns(pl.col("model").replace(dict(names)))
+    def image(sample_id: str, shift: str, setting: SettingValue) -> ImageU8:
+        if make is None or (shift not in shifts and base_shift(shift) in conditions):
+            raise SoritesError(f"this run has no images of {shift}")
+        return make(sample_id, shifts.get(shift, shift), setting)
+
     return replace(
         run,
-        table=table,
-        record=renamed(run.record, names),
+        table=renamed_rows(run.table, names, conditions),
+        record=with_conditions(renamed(run.record, names), conditions),
         features=None if stored is None else features,
+        image=None if make is None else image,
+        unfinished=renamed_parts(run.unfinished, names, conditions),
+        logits=None if kept is None else lambda model: kept(former.get(model, model)),
         fits=with_names(run.fits, names),
+        conditions=conditions,
     )
 
 

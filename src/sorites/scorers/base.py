@@ -80,6 +80,25 @@ class Fitted(Scorer):
             raise SoritesError(f"scorer {self.name}: expected training images to be fitted on, got none")
         self.fitted = {"images": count}
 
+    def training_logits(
+        self, batches: Batches
+    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64], Sequence[str] | None]]:
+        """Yield logits, labels (-1 = none) and ids of training images, and count the images in ``fitted``.
+
+        Raises:
+            SoritesError: If there are no images, or the number of classes changes between batches.
+        """
+        count, width = 0, None
+        for outputs, labels in batches:
+            logits = logits_of(outputs, self.name, width)
+            if not len(logits):
+                continue
+            count, width = count + len(logits), logits.shape[1]
+            yield logits, _labels(labels, len(logits), self.name), outputs.ids
+        if not count:
+            raise SoritesError(f"scorer {self.name}: expected training images to be fitted on, got none")
+        self.fitted = {"images": count}
+
     def inside(self, outputs: Outputs) -> NDArray[np.float32]:
         """Return the N rows that ``look`` read from inside the model."""
         values = outputs.inside.get(self.name)
@@ -151,8 +170,10 @@ def _finite(
         raise SoritesError(
             f"scorer {scorer}: expected {name} with {width} columns, as in fit, got {rows.shape[1]}"
         )
-    bad = ~np.isfinite(rows).all(axis=1)
-    if bad.any():
+    with np.errstate(over="ignore", invalid="ignore"):
+        # A sum is several times faster than a look at each value; one that overflows is looked at again.
+        finite = bool(np.isfinite(rows.sum()))
+    if not finite and (bad := ~np.isfinite(rows).all(axis=1)).any():
         raise SoritesError(
             f"scorer {scorer}: expected finite {name}, got NaN or infinity in {bad.sum()} of {len(rows)} rows"
         )
@@ -178,12 +199,17 @@ def narrow_scored(
     return np.concatenate(scores) if scores else np.empty(0, np.float32)
 
 
-def logsumexp(logits: NDArray[Real]) -> NDArray[Real]:
-    """Return log(sum(exp(logits))) of each row without overflow."""
+def logsumexp(logits: NDArray[Real], out: NDArray[Real] | None = None) -> NDArray[Real]:
+    """Return log(sum(exp(logits))) of each row without overflow; ``out`` may be ``logits``, as scratch."""
     top = logits.max(axis=1)
-    exponentials = logits - top[:, None]
+    exponentials = np.subtract(logits, top[:, None], out=out)
     np.exp(exponentials, out=exponentials)
     return np.asarray(top + np.log(exponentials.sum(axis=1)))
+
+
+def log_probabilities(logits: Wide) -> Wide:
+    """Return the logarithms of the softmax of each row."""
+    return np.asarray(logits - logsumexp(logits)[:, None])
 
 
 def above(value: float, minimum: float, scorer: str, parameter: str) -> float:
@@ -206,6 +232,13 @@ def percent(value: float, scorer: str) -> float:
     """Return ``value`` if it is a percentile in [0, 100); otherwise raise an error."""
     if not (isinstance(value, int | float) and 0 <= value < 100):
         raise SoritesError(f"scorer {scorer}: expected a percentile in [0, 100), got {value!r}")
+    return value
+
+
+def share(value: float, scorer: str, parameter: str) -> float:
+    """Return ``value`` if it is above 0 and at most 1; otherwise raise an error."""
+    if not (isinstance(value, int | float) and 0 < value <= 1):
+        raise SoritesError(f"scorer {scorer}: expected {parameter} above 0 and at most 1, got {value!r}")
     return value
 
 

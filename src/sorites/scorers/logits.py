@@ -46,6 +46,17 @@ def energy(outputs: Outputs, temperature: float = 1.0) -> Score:
 
 
 @add_scorer
+def entropy(outputs: Outputs) -> Score:
+    """Entropy of the softmax, -sum p log p, in nats (Shannon 1948)."""
+
+    def of_softmax(logits: Wide) -> Wide:
+        log_p = logits - logsumexp(logits)[:, None]
+        return np.asarray(-(np.exp(log_p) * np.maximum(log_p, -1e30)).sum(axis=1))
+
+    return scored(of_softmax, logits_of(outputs, "entropy"))
+
+
+@add_scorer
 def gen(outputs: Outputs, gamma: float = 0.1, top: int = 100) -> Score:
     """Generalised entropy: the sum of (p (1 - p))^gamma over the ``top`` largest probabilities (Liu et al.
     2023).

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 
 from sorites.core import Batches, Head, Outputs, add_scorer
 from sorites.core.errors import SoritesError
-from sorites.scorers.base import Fitted, Moments, Score, Wide, above, features_of, logits_of, scored
+from sorites.scorers.base import (
+    Bank,
+    Fitted,
+    Moments,
+    Score,
+    Wide,
+    above,
+    features_of,
+    logits_of,
+    logsumexp,
+    scored,
+    whole,
+)
+from sorites.scorers.knn import directions
 
 
 class _Centred(Fitted, ABC):
@@ -83,6 +97,81 @@ class nci(_Centred):
         lengths = np.linalg.norm(centred, axis=1)
         alignment = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
         return np.asarray(-alignment - self.alpha * np.abs(rows).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class _Residuals:
+    """What ``core`` learns: unit class weights, unit mean residuals per class, and means and standard
+    deviations of the two scores of training images.
+    """
+
+    weights: Wide
+    means: Wide
+    centre: Wide
+    spread: Wide
+
+
+@add_scorer
+class core(Fitted):
+    """Sum of the standardised energy and the standardised residual score (Yang, Kim and Bahk 2026).
+
+    The residual is the part of the features orthogonal to the weights of the predicted class; its score is
+    the cosine with the mean residual of the training images of that class. Both scores are standardised by
+    mean and standard deviation over the training images. A class without labelled training images has a
+    cosine of 0. The training images that set mean and deviation are at most ``bank``.
+    """
+
+    needs: ClassVar = frozenset({"training", "features", "head"})
+    _learnt: _Residuals | None = None
+
+    def __init__(self, bank: int = 50_000) -> None:
+        self.bank = whole(bank, "core", "bank")
+
+    def fit(self, batches: Batches, head: Head | None = None) -> Self:
+        weights = directions(self.head(head)[0])
+        moments, sample = Moments(), Bank(self.bank)
+        for batch in self.training(batches):
+            sample.add(np.concatenate([batch.features, batch.logits], axis=1), batch.ids)
+            labelled = (batch.labels >= 0) & (batch.labels < len(weights))
+            if labelled.any():
+                moments.add(batch.features[labelled], batch.labels[labelled], products=False)
+        if not moments.count:
+            raise SoritesError(
+                f"scorer {self.name}: expected training images with labels of the model's classes, got none"
+            )
+        means = np.zeros((len(weights), weights.shape[1]))
+        present = np.flatnonzero(moments.counts > 0)
+        of_class = moments.class_means()
+        along = np.einsum("cd,cd->c", of_class, weights[present])
+        means[present] = directions(of_class - along[:, None] * weights[present])
+        rows = np.asarray(sample.rows(), np.float64)
+        width = weights.shape[1]
+        scores = self._parts(rows[:, :width], rows[:, width:], weights, means)
+        spread = scores.std(axis=0)
+        self._learnt = _Residuals(weights, means, scores.mean(axis=0), np.where(spread > 0, spread, 1))
+        return self
+
+    @staticmethod
+    def _parts(rows: Wide, logits: Wide, weights: Wide, means: Wide) -> Wide:
+        """Return the confidence (negative energy) and the residual score of each row, N x 2."""
+        predicted = logits.argmax(axis=1)
+        aligned = weights[predicted]
+        rest = rows - np.einsum("nd,nd->n", rows, aligned)[:, None] * aligned
+        cosines = np.einsum("nd,nd->n", directions(rest), means[predicted])
+        return np.stack([logsumexp(logits), cosines], axis=1)
+
+    def __call__(self, outputs: Outputs) -> Score:
+        learnt = self.ready(self._learnt)
+
+        def rule(rows: Wide, logits: Wide) -> Wide:
+            parts = self._parts(rows, logits, learnt.weights, learnt.means)
+            return np.asarray(-((parts - learnt.centre) / learnt.spread).sum(axis=1))
+
+        return scored(
+            rule,
+            features_of(outputs, self.name, learnt.weights.shape[1]),
+            logits_of(outputs, self.name, len(learnt.weights)),
+        )
 
 
 @add_scorer

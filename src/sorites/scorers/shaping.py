@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Batches, Head, Outputs, add_scorer
+from sorites.core.errors import SoritesError
 from sorites.scorers.base import (
     Fitted,
     Moments,
@@ -63,10 +64,13 @@ class _HeadScorer(Fitted):
             return (rows.astype(np.float64) @ self.ready(self._weight).T).astype(np.float32)
         from scipy import sparse
 
-        nonzero = np.flatnonzero(rows != 0)
-        ends = np.searchsorted(nonzero, np.arange(len(rows) + 1) * rows.shape[1])
+        used = rows != 0
+        nonzero = np.flatnonzero(used)
+        counts = np.count_nonzero(used, axis=1)
+        columns = nonzero - np.repeat(np.arange(len(rows)) * rows.shape[1], counts)
+        ends = np.concatenate([[0], np.cumsum(counts)])
         sparse_rows = sparse.csr_array(
-            (rows.ravel()[nonzero], nonzero % rows.shape[1], ends), shape=rows.shape
+            (rows.ravel()[nonzero], columns.astype(np.int32), ends.astype(np.int32)), shape=rows.shape
         )
         return np.asarray(sparse_rows @ self._columns)
 
@@ -104,7 +108,80 @@ class react(_HeadScorer):
 
     def _energy(self, rows: Narrow, logits: Narrow) -> Narrow:
         excess = self.product(np.maximum(rows - self._clip, 0), 1 - self.percentile / 100)
-        return -logsumexp(np.subtract(logits, excess, out=excess))
+        return -logsumexp(np.subtract(logits, excess, out=excess), out=excess)
+
+
+@add_scorer
+class vra(_HeadScorer):
+    """Energy with small features set to 0 and large ones clipped (Xu et al. 2023).
+
+    The limits are the percentiles ``low`` and ``high`` of all training activations, as in OpenOOD, which
+    raises small features to the lower limit instead; the authors' code sets them to 0, as here. Both are the
+    same where the lower limit is 0, as for most features after a ReLU.
+    """
+
+    needs: ClassVar = frozenset({"training", "features", "head"})
+    ranges: ClassVar = {"low": (1, 5, 10, 15), "high": (85, 90, 95, 99)}
+
+    def __init__(self, low: float = 10, high: float = 90) -> None:
+        super().__init__()
+        self.low, self.high = percent(low, "vra"), percent(high, "vra")
+        if low >= high:
+            raise SoritesError(f"scorer vra: expected low below high, got {low!r} and {high!r}")
+
+    def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
+        activations = Percentile()
+        for batch in self.training(batches):
+            activations.add(batch.features)
+        self._least, self._most = (np.float32(activations.value(part)) for part in (self.low, self.high))
+        self._set_head(head)
+        return self
+
+    def __call__(self, outputs: Outputs) -> Score:
+        weight = self.ready(self._weight)
+        rows, logits = (
+            features_of(outputs, self.name, weight.shape[1]),
+            logits_of(outputs, self.name, len(weight)),
+        )
+        return narrow_scored(self._energy, rows, logits)
+
+    def _energy(self, rows: Narrow, logits: Narrow) -> Narrow:
+        """Return the energy; few features change, so what is taken away is subtracted from the logits."""
+        removed = np.where(rows < self._least, rows, np.maximum(rows - self._most, 0))
+        excess = self.product(removed, 1 - self.high / 100 + (self.low / 100 if self._least > 0 else 0))
+        return -logsumexp(np.subtract(logits, excess, out=excess), out=excess)
+
+
+@add_scorer
+class ras(_HeadScorer):
+    """Energy with the sorted features of an image replaced by the mean sorted features of training images
+    (Guglielmo and Masana 2026).
+
+    The largest feature gets the mean of the largest training features, and so on; equal features are ranked
+    in their order.
+    """
+
+    needs: ClassVar = frozenset({"training", "features", "head"})
+
+    def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
+        total: Wide | float = 0.0
+        for batch in self.training(batches):
+            total = total + np.sort(batch.features, axis=1).sum(axis=0, dtype=np.float64)
+        self._profile = np.asarray(total / self.fitted["images"])
+        self._set_head(head)
+        return self
+
+    def __call__(self, outputs: Outputs) -> Score:
+        weight, bias = self.ready(self._weight), self.ready(self._bias)
+        rows = features_of(outputs, self.name, weight.shape[1])
+
+        def rule(rows: Narrow) -> Wide:
+            order = np.argsort(rows, axis=1, kind="stable")
+            shifted = np.empty(rows.shape)
+            np.put_along_axis(shifted, order, np.broadcast_to(self._profile, rows.shape), axis=1)
+            return -logsumexp(shifted @ weight.T + bias)
+
+        return narrow_scored(rule, rows)
 
 
 class _PruningScorer(_HeadScorer):

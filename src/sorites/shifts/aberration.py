@@ -20,8 +20,9 @@ from sorites.core import SHIFTS, ImageF32, Shift
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.core.rng import digest
 from sorites.io.paths import is_file
-from sorites.optics.convolve import Kernel, Padding
+from sorites.optics.convolve import Kernel, Library, Padding, check_library
 from sorites.optics.convolve import sweep as convolve
+from sorites.optics.develop import linear_from_srgb, to_display
 from sorites.optics.psf import LINES_UM, RESIDUAL, Imager
 from sorites.shifts.base import check
 
@@ -249,8 +250,12 @@ def draw_mode(pair: tuple[int, int], rng: np.random.Generator) -> int:
     return pair[int(rng.integers(2))]
 
 
-def aberration(name: str, kernels: Kernels, padding: Padding) -> Shift:
-    """Return the shift ``name`` with these kernels, whose version becomes that of the shift."""
+def aberration(
+    name: str, kernels: Kernels, padding: Padding, linear: bool = False, fft: Library = "scipy"
+) -> Shift:
+    """Return the shift ``name`` with these kernels, whose version becomes that of the shift; ``linear`` blurs
+    linear light instead of display values, and ``fft`` names the library of the transforms.
+    """
     pair = PAIRS[name]
 
     @functools.lru_cache(maxsize=64)
@@ -260,8 +265,10 @@ def aberration(name: str, kernels: Kernels, padding: Padding) -> Shift:
     def sweep(image: ImageF32, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Aberrated]:
         check(name, severities, LEVELS[-1], "levels")
         mode = draw_mode(pair, rng)
-        for blurred in convolve(image, [kernel(mode, float(severity)) for severity in severities], padding):
-            yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32)), {"zernike": mode}
+        light = linear_from_srgb(image) if linear else image
+        chosen = [kernel(mode, float(severity)) for severity in severities]
+        for blurred in convolve(light, chosen, padding, library=fft):
+            yield displayed(blurred, linear), {"zernike": mode}
 
     def apply(image: ImageF32, severity: float, rng: np.random.Generator) -> Aberrated:
         return next(sweep(image, [severity], rng))
@@ -271,9 +278,8 @@ def aberration(name: str, kernels: Kernels, padding: Padding) -> Shift:
         " (OpticsBench)."
     )
     settings = tuple(map(float, LEVELS))
-    shift = Shift(
-        name, apply, "optics", "levels", settings, version=kernels.version, about=about, stage="optics"
-    )
+    version = version_with(kernels.version, linear, fft)
+    shift = Shift(name, apply, "optics", "levels", settings, version=version, about=about, stage="optics")
     shift.configure = functools.partial(configure, name)
     shift.sweeper(sweep)
     return shift
@@ -287,6 +293,8 @@ def configure(
     colours: Colours = "rgb",
     centre: bool = True,
     scaled: float = 1.0,
+    linear: bool = False,
+    fft: Library = "scipy",
 ) -> Shift:
     """Return the shift with other options.
 
@@ -298,15 +306,38 @@ def configure(
         centre: Whether the centre of mass of each kernel is centred; False leaves coma off centre, as in
             the first release.
         scaled: The factor by which kernels are scaled down, for images smaller than the published 224 px.
+        linear: Whether linear light is blurred, as in a camera, instead of display values, as published.
+        fft: The library of the transforms: ``scipy``, or ``torch``, which is faster with MKL and differs in
+            the last bits.
     """
+    check_linear(name, linear)
+    check_library(name, fft)
     if padding not in get_args(Padding) or colours not in get_args(Colours):
         raise SoritesError(
             f"{name}: expected padding zeros or reflect and colours rgb or rg, got {padding!r} and"
             f" {colours!r}"
         )
-    return aberration(
-        name, choose(name, kernels=kernels, colours=colours, centre=centre, scaled=scaled), padding
-    )
+    chosen = choose(name, kernels=kernels, colours=colours, centre=centre, scaled=scaled)
+    return aberration(name, chosen, padding, linear, fft)
+
+
+def version_with(version: str, linear: bool, fft: Library) -> str:
+    """Return the version of a shift with these options."""
+    return " ".join([version, *(["linear"] if linear else []), *([fft] if fft != "scipy" else [])])
+
+
+def check_linear(name: str, linear: object) -> None:
+    """Raise an error unless the option ``linear`` is true or false."""
+    if not isinstance(linear, bool):
+        raise SoritesError(f"{name}: expected linear true or false, got {linear!r}")
+
+
+def displayed(blurred: ImageF32, linear: bool) -> ImageF32:
+    """Return a blurred image as display values from 0 to 1."""
+    if linear:
+        return to_display(blurred)
+    # The layout is kept: to interleave the colours of planes takes as long as a third of the transforms.
+    return np.clip(blurred, 0, 1, out=np.empty_like(blurred))
 
 
 for _name in PAIRS:

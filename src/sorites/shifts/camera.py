@@ -20,9 +20,11 @@ from scipy import fft
 from sorites.core import ImageF32, Shift, add_shift
 from sorites.core import camera_grid as es_grid
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.rng import digest
 from sorites.optics import convolve
 from sorites.optics.camera import BODIES, EOS_RP, Body, Exposure, Light, blur, blur_size
 from sorites.optics.develop import develop, jpeg, linear_from_srgb, program, to_display
+from sorites.optics.display import flicker_level
 from sorites.optics.sensor import Draw, raw, through_mosaic
 from sorites.shifts.base import add_continuous_shift
 
@@ -60,6 +62,14 @@ class Studio:
     """The largest aperture of the lens at the focal length used."""
     quality: int
     """The JPEG quality of the output."""
+    flicker: float = 0.0
+    """The depth of the screen's flicker, relative to its mean light."""
+    flicker_hz: float = 120.0
+    """The frequency of the flicker."""
+
+    def flicker_level(self, shutter: float, phase: float) -> float:
+        """Return the relative light of the screen in a photograph whose middle has this phase."""
+        return flicker_level(self.flicker, self.flicker_hz, shutter, phase)
 
 
 # The studio of ImageNet-ES; ``docs/camera.md`` describes the fit.
@@ -89,6 +99,8 @@ class StudioScene:
     wander: tuple[float, ...]
     """The metering error of each automatic shot, in stops."""
     rng: np.random.Generator
+    phase: float = 0.0
+    """The phase of the screen's flicker, in radians; each photograph adds its own."""
 
     @functools.cached_property
     def draw(self) -> Draw:
@@ -133,14 +145,20 @@ class StudioScene:
         """Take a photograph, 0..1; ``light`` is the result of ``blurred`` for the aperture."""
         collected = self.body.electrons(exposure) / np.array(self.body.balance)
         row = light.shape[1]  # processing whole rows is faster than looping over three channels
-        electrons = light.reshape(len(light), -1) * np.tile(self.studio.white[lamp] * collected, row).astype(
-            np.float32
-        )
+        white = self.studio.white[lamp] * self._flicker(lamp, exposure, shot)
+        electrons = light.reshape(len(light), -1) * np.tile(white * collected, row).astype(np.float32)
         electrons += np.tile(np.array(self.studio.veil[lamp]) * collected, row).astype(np.float32)
         area = self.area * self.body.averaged(exposure.iso)
         take = through_mosaic if self.mosaic else raw
         numbers = take(electrons.reshape(light.shape), exposure.iso, self.draw.again(shot), self.body, area)
         return jpeg(develop(numbers, self.body, exposure.iso, area), self.studio.quality)
+
+    def _flicker(self, lamp: str, exposure: Exposure, shot: int) -> float:
+        """Return the relative light of the screen, which depends on when a photograph was taken."""
+        if self.studio.flicker == 0:
+            return 1.0
+        later = int.from_bytes(digest(f"{lamp} {exposure} {shot}", "flicker", size=4), "big") / 2**32
+        return self.studio.flicker_level(exposure.shutter, self.phase + 2 * math.pi * later)
 
 
 def put_on_screen(
@@ -154,7 +172,8 @@ def put_on_screen(
             " per side"
         )
     wander = tuple((rng.standard_normal(es_grid.AUTO_SHOTS) * studio.wander).tolist())
-    return StudioScene(studio, body, mosaic, image ** np.float32(studio.gamma), wander, rng)
+    phase = float(rng.uniform(0, 2 * math.pi)) if studio.flicker else 0.0
+    return StudioScene(studio, body, mosaic, image ** np.float32(studio.gamma), wander, rng, phase)
 
 
 T = TypeVar("T", Body, Studio)
@@ -169,6 +188,7 @@ def options(
     mosaic: bool = False,
     camera: Mapping[str, Any] | None = None,
     studio: Mapping[str, Any] | None = None,
+    lights: Mapping[str, float] | None = None,
 ) -> Shift:
     """Return the camera shift with other options.
 
@@ -178,15 +198,46 @@ def options(
         mosaic: Simulate a Bayer mosaic at twice the size of the image.
         camera: Values of ``Body`` to replace.
         studio: Values of ``Studio`` to replace.
+        lights: Light levels by name instead of the lamp on and off: the image is a print in a room that is
+            this bright, relative to the screen's white with the lamp on.
     """
     for kind, name, choices in (("camera grid", grid, GRIDS), ("camera body", body, BODIES)):
         if name not in choices:
             raise UnknownName(kind, str(name), choices, f"There are {', '.join(choices)}.")
     changed_body = _replace_values(BODIES[body], camera or {}, "camera")
     changed_studio = _replace_values(ES_STUDIO, studio or {}, "studio")
+    changed_studio = lit(changed_studio, lights) if lights is not None else changed_studio
     sweep = _sweep(changed_studio, changed_body, bool(mosaic))
-    settings = es_grid.grid(*GRIDS[grid])
+    settings = es_grid.grid(*GRIDS[grid], lights=lights or es_grid.LIGHTS)
     return replace(SHIFT, settings=settings, apply=_apply(sweep), _sweep=sweep)
+
+
+def lit(studio: Studio, lights: Mapping[str, float]) -> Studio:
+    """Return the studio with a print instead of the screen, at several light levels.
+
+    Everything in the frame is lit alike, so that the image, the veil and the surround are all proportional
+    to the level; 1 is as bright as the screen with the lamp on.
+
+    Raises:
+        SoritesError: There is no level, or one is not a number above 0.
+    """
+    wrong = [name for name, level in lights.items() if not _is_level(level)]
+    if wrong or not lights:
+        raise SoritesError(
+            "camera: lights must be levels above 0 by name, such as {dim = 0.1, bright = 4}, got"
+            f" {dict(lights)}"
+        )
+    veil = np.array(studio.veil["on"])
+    return replace(
+        studio,
+        white={name: studio.white["on"] * level for name, level in lights.items()},
+        veil={name: tuple((veil * level).tolist()) for name, level in lights.items()},
+        surround={name: studio.surround["on"] * level for name, level in lights.items()},
+    )
+
+
+def _is_level(level: object) -> bool:
+    return isinstance(level, int | float) and math.isfinite(level) and level > 0
 
 
 def _replace_values(obj: T, numbers: Mapping[str, Any], option: str) -> T:

@@ -20,11 +20,12 @@ from sorites.core import SHIFTS, ImageF32, Shift
 from sorites.core.errors import SoritesError
 from sorites.lenses import store
 from sorites.lenses import tolerances as store_of
-from sorites.optics.convolve import Kernel, Padding
+from sorites.optics.convolve import Kernel, Library, Padding, check_library
 from sorites.optics.convolve import sweep as convolve
+from sorites.optics.develop import linear_from_srgb
 from sorites.optics.tracing.blur import AZIMUTHS, FIELDS
 from sorites.optics.tracing.field import Spectrum, TiledImage, Tiling, transfer
-from sorites.shifts.aberration import point
+from sorites.shifts.aberration import check_linear, displayed, point, version_with
 from sorites.shifts.digital import jpeg
 
 ABOUT = (
@@ -72,14 +73,22 @@ class LensSet:
         return self.kernel(params["lens"], kernel_index(params["field"], azimuth))
 
 
-def lens_shift(lenses: LensSet, padding: Padding, version: str, quality: int | None = None) -> Shift:
-    """Return the shift for a set of lenses; with ``quality``, images are compressed as JPEG."""
+def lens_shift(
+    lenses: LensSet,
+    padding: Padding,
+    version: str,
+    quality: int | None = None,
+    linear: bool = False,
+    fft: Library = "scipy",
+) -> Shift:
+    """Return the shift for a set of lenses; see ``options``."""
 
     def sweep(image: ImageF32, settings: Sequence[Any], rng: np.random.Generator) -> Iterator[Blurred]:
         azimuth = draw_azimuth(rng)
+        light = linear_from_srgb(image) if linear else image
         for params in settings:
-            for blurred in convolve(image, [lenses.at(params, azimuth)], padding, flip=True):
-                output = np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
+            for blurred in convolve(light, [lenses.at(params, azimuth)], padding, flip=True, library=fft):
+                output = displayed(blurred, linear)
                 output = output if quality is None else next(jpeg.sweep(output, [100.0 - quality], rng))
                 yield output, {"azimuth": azimuth, **sharpness(params)}
 
@@ -98,14 +107,26 @@ def lens_shift(lenses: LensSet, padding: Padding, version: str, quality: int | N
     return shift
 
 
-def options(*, lenses: str | None = None, padding: Padding = "reflect", quality: int | None = None) -> Shift:
+def options(
+    *,
+    lenses: str | None = None,
+    padding: Padding = "reflect",
+    quality: int | None = None,
+    linear: bool = False,
+    fft: Library = "scipy",
+) -> Shift:
     """Return the shift for the lenses of a folder.
 
     Args:
         lenses: A folder made by ``sorites lens import``; None uses the fifteen built-in lenses.
         padding: The border: mirrored (``reflect``) or black (``zeros``).
         quality: Compress images as JPEG with this quality (90 in the published sets); None is lossless.
+        linear: Whether linear light is blurred, as in a camera, instead of display values, as published.
+        fft: The library of the transforms: ``scipy``, or ``torch``, which is faster with MKL and differs in
+            the last bits.
     """
+    check_linear("lens", linear)
+    check_library("lens", fft)
     if quality is not None and (
         isinstance(quality, bool) or not isinstance(quality, int) or not 1 <= quality <= 99
     ):
@@ -113,7 +134,8 @@ def options(*, lenses: str | None = None, padding: Padding = "reflect", quality:
     if padding not in get_args(Padding):
         raise SoritesError(f"lens: expected padding zeros or reflect, got {padding!r}")
     folder = store.builtin() if lenses is None else Path(lenses)
-    return lens_shift(LensSet(folder), padding, store.version(folder), quality)
+    version = version_with(store.version(folder), linear, fft)
+    return lens_shift(LensSet(folder), padding, version, quality, linear, fft)
 
 
 SHIFTS.add("lens", lens_shift(LensSet(store.builtin()), "reflect", store.version(store.builtin())))
@@ -194,7 +216,10 @@ def whole_lens_options(*, lenses: str | None = None, corner: float = 1.0) -> Shi
             f" {corner!r}"
         )
     folder = store.builtin() if lenses is None else Path(lenses)
-    return lens_whole_shift(LensSet(folder), corner, f"{VERSION} {store.version(folder)}")
+    loaded = LensSet(folder)
+    if lenses is not None:
+        store.warn_of_rotation(map(loaded.entry, loaded.names))
+    return lens_whole_shift(loaded, corner, f"{VERSION} {store.version(folder)}")
 
 
 SHIFTS.add(
@@ -219,8 +244,12 @@ FADE = 0.05
 ToleranceBlurred = tuple[ImageF32, Mapping[str, Any]]
 
 
-def tolerance_shift(name: str, path: Path, field: float | None, padding: Padding) -> Shift:
-    """Return the shift for a traced file, at its field or, if ``field`` is 0, on the axis."""
+def tolerance_shift(
+    name: str, path: Path, field: float | None, padding: Padding, linear: bool = False
+) -> Shift:
+    """Return the shift for a traced file, at its field or, if ``field`` is 0, on the axis; ``linear`` blurs
+    linear light instead of display values.
+    """
     about = store_of.about(path)
     levels, azimuths = tuple(about.stops[1:]), store_of.all_azimuths(about)
     if field not in (None, 0, about.field):
@@ -242,7 +271,8 @@ def tolerance_shift(name: str, path: Path, field: float | None, padding: Padding
     ) -> Iterator[ToleranceBlurred]:
         azimuth = draw_field_azimuth(rng)
         kernels = [kernel(float(severity), azimuth) for severity in severities]
-        for severity, blurred in zip(severities, convolve(image, kernels, padding, flip=True), strict=True):
+        light = linear_from_srgb(image) if linear else image
+        for severity, blurred in zip(severities, convolve(light, kernels, padding, flip=True), strict=True):
             sharp = round(store_of.load(path).sharpness(severity, azimuth), 5)
             metadata = {
                 "azimuth": azimuth,
@@ -250,7 +280,7 @@ def tolerance_shift(name: str, path: Path, field: float | None, padding: Padding
                 "lens": about.lens,
                 "element": about.element,
             }
-            yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32)), metadata
+            yield displayed(blurred, linear), metadata
 
     def apply(image: ImageF32, severity: float, rng: np.random.Generator) -> ToleranceBlurred:
         return next(sweep(image, [severity], rng))
@@ -259,7 +289,7 @@ def tolerance_shift(name: str, path: Path, field: float | None, padding: Padding
         f"Blur by a production error: {MOVES[name]}; at the first level the lens is practically as designed"
         f" ({about.lens})."
     )
-    version = store_of.version(path)
+    version = version_with(store_of.version(path), linear, "scipy")
     shift = Shift(name, apply, "optics", about.unit, levels, version=version, about=line, stage="optics")
     shift.configure = functools.partial(configure, name)
     shift.sweeper(sweep)
@@ -267,7 +297,12 @@ def tolerance_shift(name: str, path: Path, field: float | None, padding: Padding
 
 
 def configure(
-    name: str, *, tolerances: str | None = None, field: float | None = None, padding: Padding = "reflect"
+    name: str,
+    *,
+    tolerances: str | None = None,
+    field: float | None = None,
+    padding: Padding = "reflect",
+    linear: bool = False,
 ) -> Shift:
     """Return the shift with other options.
 
@@ -277,11 +312,13 @@ def configure(
             built-in lens.
         field: 0 for the axis; None uses the traced field.
         padding: The border: mirrored (``reflect``) or black (``zeros``).
+        linear: Whether linear light is blurred, as in a camera, instead of display values, as published.
     """
+    check_linear(name, linear)
     if padding not in get_args(Padding):
         raise SoritesError(f"{name}: expected padding zeros or reflect, got {padding!r}")
     where = store_of.builtin() if tolerances is None else Path(tolerances)
-    return tolerance_shift(name, store_of.find(where, name), field, padding)
+    return tolerance_shift(name, store_of.find(where, name), field, padding, linear)
 
 
 for _name in MOVES:

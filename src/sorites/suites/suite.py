@@ -223,7 +223,7 @@ class Composition(Strict):
 
     def shift(self) -> Shift:
         """Return the camera as a shift."""
-        if self.name in core.SHIFTS.names():
+        if self.name in core.SHIFTS:
             raise SoritesError(f"compose: {self.name} is the name of a shift; choose another")
         parts = [dial.shift() for dial in self.shifts]
         check_parts(self.name, parts)
@@ -663,7 +663,7 @@ def _with_options(dials: Sequence[Dial], options: Mapping[str, Any]) -> list[Dia
 
 def _options_of(dial: Dial) -> list[str]:
     """Return the option names of a shift; captured shifts and dials of samples have none."""
-    configure = core.SHIFTS.get(dial.name).configure if dial.name in core.SHIFTS.names() else None
+    configure = core.SHIFTS.get(dial.name).configure if dial.name in core.SHIFTS else None
     return [] if configure is None else list(inspect.signature(configure).parameters)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sorites.training.augment import (
         Augmentation,
         AugMix,
+        AugMixReleased,
         CameraAugment,
         Cascade,
         Digital,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AugMix",
+    "AugMixReleased",
     "Augmentation",
     "CameraAugment",
     "Cascade",

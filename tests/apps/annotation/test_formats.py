@@ -262,6 +262,22 @@ def test_facts_of_a_run_set_images_aside_and_give_attributes(tmp_path: Path) -> 
     assert sorted(valid["valid"].to_list(), key=str) == [False, None, None, True, True, True]
 
 
+def test_an_answer_on_a_captured_image_of_a_source_is_of_that_image(tmp_path: Path) -> None:
+    """Images of a source have no id of the run: sample, shift and severity say which one was shown."""
+    run, shown = tmp_path / "run", {("clean", None): "a", ("snow", 1.0): "b", ("snow", 2.0): "c"}
+    base = {"run_id": "r", "sample_id": "s", "model": "m", "output": "label"}
+    _write_run([{**base, "image_id": i, "shift": k, "severity": v} for (k, v), i in shown.items()], run)
+    entry = Entry("s snow 2", "s", lambda: scene(0), "cat", None, "snow", 2.0)
+    begin(tmp_path / "l.sqlite", load("in_class")[1], [entry], "source test")
+    add_annotators(tmp_path / "l.sqlite", ["ann"])
+    with open_labelling(tmp_path / "l.sqlite", write=True) as database:
+        worker = Worker(database, 1)
+        worker.send(worker.items()[0]["id"], "not class")
+    assert write(tmp_path / "l.sqlite", "facts", run) == 1
+    found = dict(table.read(run).select("image_id", "valid").collect().iter_rows())
+    assert found == {"a": None, "b": None, "c": False}
+
+
 def test_attributes_become_facts_with_what_is_uncommon(tmp_path: Path) -> None:
     run = tmp_path / "run"
     attrs = [{"key": "time", "value": "day", "common": True}, {"key": "mine", "value": "x", "common": None}]

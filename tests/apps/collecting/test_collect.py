@@ -21,6 +21,9 @@ from tests.apps.collecting.conftest import Gather, reasons
 from tests.apps.collecting.web import FLICKR_LICENCES, Web, commons, jpeg, openverse, results, send
 from tests.conftest import scene
 
+from sorites.apps.collecting.collect import FILES_BEFORE_REST, MAX_FAILURES
+from sorites.apps.collecting.records import Outcome
+from sorites.cli.collect import _short
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.io.files import locked
@@ -262,3 +265,61 @@ def test_killed(web: Web, tmp_path: Path) -> None:
     assert "12 images in" in done.stdout
     again = [path for path, times in web.counts.items() if times > 1]
     assert len(again) <= 1
+
+
+def test_one_bad_file_does_not_stop_its_host(web: Web, gather: Gather) -> None:
+    """The other files of the host are fetched; in the next run the bad one comes last, and is given up in
+    the end.
+    """
+    urls = [web.say("/p/0.jpg", b"", status=503), *(web.say(f"/p/{n}.jpg", jpeg(n)) for n in range(1, 4))]
+    web.say("/v1/images/", results(*(openverse(f"id{n}", url) for n, url in enumerate(urls))))
+    found = gather()
+    assert found.kept == 3
+    assert [line.partition(":")[0] for line in found.waiting] == ["openverse"]
+    assert reasons(found)["id0"] == "not fetched yet"
+    web.say("/p/4.jpg", jpeg(4))
+    for _ in range(MAX_FAILURES - 1):
+        web.asked.clear()
+        found = gather()
+    assert web.asked.count("/p/0.jpg") > 0
+    assert reasons(found)["id0"].startswith("not available")
+    web.asked.clear()
+    assert gather().waiting == []
+    assert web.asked == []
+
+
+def test_a_host_rests_after_several_different_files_have_failed(web: Web, gather: Gather) -> None:
+    bad = FILES_BEFORE_REST
+    urls = [web.say(f"/p/{n}.jpg", b"", status=500) for n in range(bad)]
+    urls += [web.say(f"/p/{n}.jpg", jpeg(n)) for n in range(bad, bad + 3)]
+    web.say("/v1/images/", results(*(openverse(f"id{n}", url) for n, url in enumerate(urls))))
+    assert gather().kept == 0
+    assert f"/p/{bad}.jpg" not in web.asked
+    # The next run begins with files that have not failed.
+    web.asked.clear()
+    assert gather().kept == 3
+    assert web.asked[0] == f"/p/{bad}.jpg"
+
+
+def test_a_query_that_a_service_rejects_is_skipped_and_named(web: Web, gather: Gather) -> None:
+    url = web.say("/p/1.jpg", jpeg(1))
+
+    def page(web: Web, handler: BaseHTTPRequestHandler, query: dict[str, str]) -> None:
+        if "moon" in query.get("q", ""):
+            send(handler, b"", 400)
+        else:
+            send(handler, json.dumps(results(openverse("id1", url))).encode())
+
+    web.do("/v1/images/", page)
+    found = gather(queries=("ship on the moon", "ship on grass"))
+    assert found.kept == 1
+    assert len(found.waiting) == 1
+    assert "ship on the moon" in found.waiting[0]
+    assert "400" in found.waiting[0]
+
+
+def test_every_outcome_has_a_name() -> None:
+    assert _short(Outcome("a", file="a.jpg")) == "kept"
+    assert _short(Outcome("a", reason="too small: 3 px")) == "too small"
+    assert _short(Outcome("a", reason=": no name")) == "no name"
+    assert _short(Outcome("a", reason="")) == "no reason given"

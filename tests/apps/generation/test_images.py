@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
@@ -13,8 +17,12 @@ from tests.apps.generation.conftest import FEW
 
 from sorites import core
 from sorites.apps.generation import images
+from sorites.apps.generation.cards import Description
 from sorites.apps.generation.concepts import CNS_SHIFTS, concepts, shift_folder
-from sorites.apps.generation.images import combined, make_combined, make_images
+from sorites.apps.generation.files import check_generated
+from sorites.apps.generation.images import make_images
+from sorites.apps.generation.pairs import axes_of, make_pairs
+from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
 from sorites.diffusion.pipeline import Pipe
@@ -141,25 +149,95 @@ def test_a_shift_by_words_alone_shares_the_seeds_noise(tiny: Pipe, sliders: Shel
     assert zero[0] == zero[1]
 
 
-def test_two_sliders_are_drawn_as_a_sheet_of_two_ways(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
-    disc, tops = Concept(0, "disc"), [("snow", 1.5), ("night", 1.0)]
-    rows = combined(tiny, sliders, tops, disc, 1, FEW)
-    single = sample(
-        tiny, [along("a picture of a disc", 1, sliders.slider(tiny, "snow", disc), (0.0, 0.75, 1.5))], FEW
-    )[0]
-    np.testing.assert_allclose([row[0] for row in rows], single, atol=1e-4)
-    pages = make_combined(tiny, sliders.kept((), ["disc"]), tops, [1], tmp_path, FEW, sheet, "png")
-    with Image.open(pages[0]) as page:
+def test_two_sliders_make_a_grid_that_the_reader_of_the_benchmark_reads(
+    tiny: Pipe, sliders: Shelf, tmp_path: Path
+) -> None:
+    """Where one slider is at 0, images are those of the other alone; severities are kept in full precision."""
+    disc, third = Concept(0, "disc"), 1 / 3
+    axes = axes_of([("snow", [1.5]), ("night", [1.0, third])])
+    some = sliders.kept((), ["disc"])
+    rows = make_pairs(tiny, some, axes, [1, 2], tmp_path, FEW, sheet, "png")
+    assert rows.height == 2 * 9
+    source = core.source(f"cns_bench:{tmp_path}", labels(str(tmp_path / "labels.txt")))
+    found = {(s.id, s.setting.canonical): s for s in source}
+    assert len(found) == 18
+    for severity in (0.75, 1.5):
+        one = next(
+            s for s in source
+            if s.id.endswith("seed_0002") and s.setting.params == {"snow": severity, "night": 0.0}
+        )  # fmt: skip
+        request = along("a picture of a disc", 2, sliders.slider(tiny, "snow", disc), (severity,))
+        assert np.abs(one.load() / 255 - sample(tiny, [request], FEW)[0][0]).max() < 1.5 / 255
+    assert {s.setting.params["night"] for s in source if s.shift != "clean"} == {0.0, third, 1.0}
+    with Image.open(next((tmp_path / "sheets").glob("*.png"))) as page:
         assert min(page.size) > 3 * 96
-    with pytest.raises(SoritesError, match="two different sliders"):
-        combined(tiny, sliders, tops[:1], disc, 1, FEW)
+    assert make_pairs(tiny, some, axes, [1, 2], tmp_path, FEW, sheet, "png").equals(rows)
+    assert "18 images" in check_generated(tmp_path)
+    for wrong in ([("snow", [1.0])], [("snow", [1.0]), ("snow", [2.0])], [("snow", [0.0]), ("night", [1.0])]):
+        with pytest.raises(SoritesError):
+            axes_of(wrong)
+
+
+def test_a_folder_describes_itself(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
+    """Card, Croissant metadata, annotations as released, and provenance in every file."""
+    seen: list[int] = []
+
+    def unsafe(images: Sequence[ImageU8]) -> list[bool]:
+        seen.append(len(images))
+        return [number == 0 for number in range(len(images))]
+
+    severities, some = (0.0, 1 / 3, 1.0), sliders.kept(["snow"], ["disc"])
+    about = Description("shapes", "cc-by-4.0", "python:mine:unsafe")
+    rows = make_images(
+        tiny, some, severities, [1, 2, 3, 7], tmp_path, FEW, "jpg", by_text=True, about=about, safety=unsafe
+    )
+    stored = pl.read_parquet(tmp_path / images.MANIFEST)
+    assert stored["flagged"].sum() == len(seen)
+    assert sum(seen) == rows.height
+    card = (tmp_path / "README.md").read_text()
+    for words in (
+        "license: \"cc-by-4.0\"", "| seeds | 1 to 3, 7 |", "a picture of a disc in snow", tiny.version,
+        f"{len(seen)} of {rows.height} images checked by `python:mine:unsafe`",
+    ):  # fmt: skip
+        assert words in card
+    released = json.loads((tmp_path / "annotations_cns.json").read_text())["images"]
+    assert released[1] == {
+        "image": rows["path"][1], "seed": 1, "scale": 1 / 3, "shift": "snow", "class": 0,
+    }  # fmt: skip
+    source = core.source(f"cns_bench:{tmp_path}", labels(str(tmp_path / "labels.txt")))
+    assert {s.setting.severity for s in source} == set(severities)
+    assert len(source.samples) == len(released) == 4 * 3
+    meta = json.loads((tmp_path / "croissant.json").read_text())
+    assert meta["conformsTo"] == "http://mlcommons.org/croissant/1.0"
+    digest = hashlib.sha256((tmp_path / images.MANIFEST).read_bytes()).hexdigest()
+    assert meta["distribution"][0]["sha256"] == digest
+    assert {f["name"] for f in meta["recordSet"][0]["field"]} == set(stored.columns)
+    matched = {p.relative_to(tmp_path).as_posix() for p in tmp_path.glob(meta["distribution"][1]["includes"])}
+    assert matched == set(stored["path"])
+    with Image.open(tmp_path / rows["path"][1]) as file:
+        told = file.info["xmp"].decode()
+    assert "trainedAlgorithmicMedia" in told
+    text = ElementTree.fromstring(told.partition("?>")[2].rpartition("<?")[0]).find(".//{*}li").text
+    facts = json.loads(str(text))
+    assert (facts["seed"], facts["prompt"], facts["pipeline_version"]) == (
+        1,
+        "a picture of a disc",
+        tiny.version,
+    )
+    assert facts["sliders"]["snow"]["severity"] == 1 / 3
+    assert "18 images" not in check_generated(tmp_path)
+    (tmp_path / "README.md").write_text(card + "mine")
+    make_images(tiny, some, severities, [1], tmp_path, FEW, "jpg")
+    assert (tmp_path / "README.md").read_text() == card + "mine", "a card that was edited is kept"
+    with pytest.raises(SoritesError, match="licence"):
+        Description(licence="see below\n")
 
 
 def test_severities_seeds_and_names_that_cannot_be_are_refused(
     tiny: Pipe, sliders: Shelf, tmp_path: Path
 ) -> None:
     for severities, seeds, kind, said in (
-        ((0.0, 1e-5), [1], "png", "in thousandths"),
+        ((0.0, 101.0), [1], "png", "from -100 to 100"),
         ((1.0,), [], "png", "one or more seeds"),
         ((1.0,), [1], "gif", "jpg or png"),
     ):

@@ -327,6 +327,71 @@ def test_an_exported_run_is_imported_as_it_was(boxed_run: Run, tmp_path: Path) -
     assert (image["width"], image["height"]) == (80, 60)
 
 
+def test_ood_scores_and_known_classes_are_kept(boxed_run: Run, tmp_path: Path) -> None:
+    """A detector that lacks the class of some objects: its scores, and their metrics, are those of the run."""
+    labels = ["cat", "dog", "bird"]
+    samples = [
+        Sample(
+            f"{number}.jpg",
+            Generated(photo, (number,), version=1),
+            ground_truth=(Box((20.5 + number, 10.0, 50.0 + number, 40.0), 1 + number % 2, area=800.0),),
+        )
+        for number in range(4)
+    ]
+    model = Model(
+        name="bright",
+        forward=lambda images: Outputs(boxes=bright_boxes(images)),
+        labels=("cat", "dog"),
+        version="1",
+        output="boxes",
+    )
+    suite = parse({"name": "scored", "shifts": ["brightness"], "scorers": ["msp"]}, "test")
+    run = sorites.run(
+        suite, source=Source("made", samples), models=[model], labels=labels, levels=[2], out=tmp_path / "s"
+    )
+    out = sorites.export(run, "coco", out=tmp_path / "out")
+    listed = json.loads((out / "sorites.json").read_text())["results"]
+    clean = next(entry for entry in listed if entry["shift"] == "clean")
+    by_pycocotools(out / clean["annotations"], out / clean["file"])
+    result = json.loads((out / clean["file"]).read_text())[0]
+    odds = result["score"] / (1 - result["score"])
+    assert result["ood_scores"]["msp"] == pytest.approx(-np.log(odds), abs=1e-5)
+    again = import_predictions([out], "coco", tmp_path / "again").folder
+    names = [
+        "sample_id", "shift", "severity", "model", "output", "scorer", "score", "known", "boxes",
+        "ground_truth", "error",
+    ]  # fmt: skip
+    before, after = (
+        table.read(folder).select(names).collect().sort(names[:6]) for folder in (run.folder, again)
+    )
+    assert before.filter(pl.col("output") == "ood").height == 8
+    assert_frame_equal(before, after)
+    for metric in (metrics.box_auroc, metrics.unknown_flagged):
+        assert_frame_equal(metric(table.read(run.folder)), metric(table.read(again)))
+    assert metrics.unknown_recall(table.read(again))["n"].sum() > 0
+    with pytest.raises(SoritesError, match="scorer"):
+        sorites.score(run.folder, "energy")
+
+
+def test_scores_of_other_tools_are_read_and_checked(tmp_path: Path) -> None:
+    annotations, results = files(tmp_path, 5)
+    content = json.loads(results.read_text())
+    for row in content:
+        row["ood_scores"] = {"mine": -row["score"]}
+    results.write_text(json.dumps(content))
+    run = import_predictions([results], "coco", tmp_path / "run", model="m", annotations=annotations).folder
+    scored = table.read(run).filter(pl.col("output") == "ood").collect()
+    assert scored["scorer"].unique().to_list() == ["mine"]
+    for boxes, score in scored.select("boxes", "score").iter_rows():
+        reported = [box["score"] for box in boxes if box["conf"] >= 0.25]
+        assert score == (max(reported) if reported else None)
+    for wrong in ([1], {"mine": "high"}):
+        content[0]["ood_scores"] = wrong
+        results.write_text(json.dumps(content))
+        error = error_of([results], "coco", tmp_path / "x", model="m", annotations=annotations)
+        assert "result 1" in str(error)
+
+
 def test_an_export_refuses_what_it_cannot_write(boxed_run: Run, tmp_path: Path) -> None:
     with pytest.raises(UnknownName) as caught:
         sorites.export(boxed_run, "csv2", out=tmp_path / "x")

@@ -11,7 +11,9 @@ from tests.reports import rectangles
 
 from sorites import metrics
 from sorites.evaluation.run import run
+from sorites.metrics.detection.tide import KINDS
 from sorites.metrics.intervals import NOTED
+from sorites.reports.components.markup import percent
 from sorites.reports.page import _costs_of_map as hardest
 from sorites.reports.page import boxes_in_short, render
 from sorites.reports.report import load_views
@@ -61,10 +63,15 @@ def test_the_coverage_of_intervals_of_few_images_is_noted(view: View) -> None:
     assert note(many.with_columns(n=limit - 1), "m")
 
 
-def test_the_map_of_all_shifted_images_says_why_it_is_another(view: View) -> None:
-    for section in (detectors(view), box_classes(view)):
-        assert section is not None
-        assert "ranked in one list" in f"{section.lead}{section.body}"
+def test_map_and_tide_have_one_value_each_the_mean_over_settings(view: View) -> None:
+    """The card and its table show the same shifted mAP, and TIDE is averaged in the same way."""
+    section, errors = detectors(view), tide_errors(view)
+    assert section is not None
+    assert errors is not None
+    for row in metrics.mean_map(view.table, by=("model",)).to_dicts():
+        assert section.body.count(percent(row["value"])) >= 2
+    costs = metrics.mean_tide(view.table, by=("model",)).filter(pl.col("error").is_in(KINDS))
+    assert all(percent(value) in errors.body for value in costs["value"])
 
 
 def test_shifts_that_cost_the_same_are_not_ordered(view: View, monkeypatch: pytest.MonkeyPatch) -> None:

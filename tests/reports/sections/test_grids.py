@@ -8,6 +8,7 @@ import re
 import numpy as np
 import polars as pl
 import pytest
+from tests.metrics.test_box_grids import box_table
 from tests.metrics.test_grids import A, B, grid_table
 from tests.reports import worlds
 
@@ -44,6 +45,26 @@ def test_the_interactions_are_listed_and_names_are_escaped(grid_run: RunView) ->
     assert f"{100 * most:+.1f}" in section.body
     assert "<b>m</b>" not in section.body
     assert "&lt;b&gt;m&lt;/b&gt;" in section.body
+
+
+def test_detectors_have_kept_objects_with_their_contour_map_and_recall() -> None:
+    table = box_table(lambda i, k, a, b: 2 * i + k < 40 - 3 * (a + b)).with_columns(model=pl.lit("<b>d</b>"))
+    record = worlds.record({"name": "grid", "models": ["<b>d</b>"], "grid": ["scale=1,2 x jpeg=2,4,8"]})
+    section = shift_grids(merge([RunView(table.lazy(), "grid", record, None, None)]))
+    assert section is not None
+    figures = [
+        json.loads(data)["data"]
+        for data in re.findall(r'<script type="application/json">(.*?)</script>', section.body)
+    ]
+    (kept, contour), (mean_ap,) = figures
+    for drawn, metric in ((kept, metrics.grid_kept), (mean_ap, metrics.grid_map)):
+        answer = metric(table).sort("second", "first")
+        assert [value for line in drawn["z"] for value in line] == pytest.approx(answer["value"].to_list())
+    reached = metrics.box_failure_contour(table).filter(pl.col("value").is_not_null())
+    assert contour["x"] == [A.index(first) for first in reached["first"]]
+    assert "recall" in section.body
+    assert "half of the objects" in section.lead
+    assert "<b>d</b>" not in section.body
 
 
 def test_a_run_without_a_grid_has_no_section(grid_run: RunView) -> None:

@@ -8,7 +8,7 @@ from scipy import stats
 from torch.nn import functional
 
 from sorites.core.errors import SoritesError
-from sorites.training import AugMix, jsd_loss
+from sorites.training import AugMix, AugMixReleased, jsd_loss
 from sorites.training.augment import augmix
 
 
@@ -105,6 +105,29 @@ def test_the_mixture_is_the_weighted_sum_of_its_chains(image):
             wanted[n] += float(shares[n, chain]) * made / 255
     mixes.seed("fixed")
     assert np.abs(mixes.chains(batch(image, 2)).permute(0, 2, 3, 1).numpy() - wanted).max() < 1e-6
+
+
+def test_the_released_code_sums_normalised_images_after_every_operation(image):
+    """The released loop on the same draws: norm(x') = (1 - m) norm(x) + m sum over chains and steps of w norm(x_step)."""
+    mixes, mean, std = AugMixReleased(), np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    mixes.seed("fixed")
+    m = float(mixes.weights(1)[0])
+    shares, lengths = mixes.dirichlet(1, 3)[0], mixes.whole(1, 3, below=3)[0] + 1
+    kinds, levels = mixes.whole(1, 3, 3, below=9)[0], mixes.uniform(1, 3, 3, low=0.1, high=3)[0]
+    signs = mixes.whole(1, 3, 3, below=2)[0] * 2 - 1
+    mix, norm = 0, lambda pixels: (pixels / 255 - mean) / std
+    for chain in range(3):
+        made = np.asarray(image)
+        for step in range(lengths[chain]):
+            made = augmix.OPERATIONS[kinds[chain, step]](
+                made, float(levels[chain, step]), int(signs[chain, step])
+            )
+            mix = mix + float(shares[chain]) * norm(made)
+    wanted = (1 - m) * norm(np.asarray(image)) + m * mix
+    mixes.seed("fixed")
+    normalised = (mixes(batch(image))[0].permute(1, 2, 0).numpy() - mean) / std
+    assert np.abs(normalised - wanted).max() < 1e-5
+    assert np.abs(normalised).max() > np.abs(norm(np.asarray(image))).max()
 
 
 def test_the_image_is_mixed_in_by_beta(image):

@@ -5,6 +5,7 @@ import pytest
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.training import (
     AugMix,
+    AugMixReleased,
     CameraAugment,
     Cascade,
     Digital,
@@ -20,7 +21,7 @@ from sorites.training.augment.named import of_recipe
 @pytest.mark.parametrize(
     ("spec", "kind"),
     [
-        ("none", NoAugment), ("flip", Flip), ("optics", OpticsAugment), ("augmix", AugMix), ("cascade", Cascade),
+        ("none", NoAugment), ("flip", Flip), ("optics", OpticsAugment), ("augmix", AugMix), ("cascade", Cascade), ("augmix_released", AugMixReleased),
         ("digital", Digital), ("lens", LensAugment), ("camera", CameraAugment), ("fog", ShiftAugment), ("optics,augmix", Chain),
     ],
 )  # fmt: skip

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sorites import core
-from sorites.core import CLEAN, ENCODERS, MODELS, Features, ImageU8
+from sorites.core import CLEAN, ENCODERS, MODELS, Features, ImageU8, Sample
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
+from sorites.evaluation.images import has_whole_images
 from sorites.evaluation.plan import Plan
 from sorites.io.validation import Record
 
@@ -26,6 +27,8 @@ CLASS_TEXT = "a photo of a {}"
 CLEAN_KEPT = 256
 
 Images = Callable[[Sequence[ImageU8], bool], Features]
+# What encoders see: the whole image, as in the released code, or what the models of the run see.
+VIEWS = ("whole", "framed")
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Pair:
     softmax: bool = False
     phrases: tuple[tuple[str, str], ...] = ()
     """Phrases of shifts that differ from the default, such as ``("snow", "in deep snow")``."""
+    view: str = "whole"
+    """One of ``VIEWS``."""
 
     def phrase(self, shift: str) -> str:
         """Return the phrase that adds a shift to the text of a class, such as "in heavy snow"."""
@@ -53,6 +58,8 @@ class PairRecord(Record):
     softmax: bool
     texts: dict[str, str]
     """The text of each shift, for a class called CLASS."""
+    view: str = "framed"
+    """What the encoders saw: ``whole`` images or ``framed`` ones, as all filters before this field did."""
 
 
 def one_at_a_time(images: Images) -> Images:
@@ -111,7 +118,7 @@ class Encoders:
         self._first = one_at_a_time(self.encoder.images)
         self._second, self._second_version = load_image_encoder(pair.second)
         self._samples = plan.clean_samples
-        self.clean = functools.lru_cache(CLEAN_KEPT)(self._clean)
+        self._clean_view = functools.lru_cache(CLEAN_KEPT)(self._clean_features)
         self._texts_lock = threading.Lock()
         self._text = functools.cache(self._encoded_text)
 
@@ -126,14 +133,30 @@ class Encoders:
             second_version=self._second_version,
             softmax=self.pair.softmax,
             texts={name: f"{CLASS_TEXT.format('CLASS')} {self.pair.phrase(name)}" for name in shifts},
+            view=self.pair.view,
         )
+
+    def sees_whole(self, shift: str) -> bool:
+        """Return whether images of a shift are shown without the suite's frame."""
+        return self.pair.view == "whole" and has_whole_images(self._plan, shift)
+
+    def is_framed(self, sample: Sample, shift: str) -> bool:
+        """Return whether an image is only scaled to the input of an encoder, not cropped by it."""
+        return sample.framed if self.sees_whole(shift) else self._plan.is_framed(sample)
 
     def images(self, images: Sequence[ImageU8], framed: bool) -> tuple[Features, Features]:
         """Return the features of images in the space of the first and of the second encoder."""
         return self._first(images, framed), self._second(images, framed)
 
-    def _clean(self, sample_id: str) -> tuple[Features, Features]:
-        return self.images([self._plan.framed(sample_id)], self._plan.is_framed(self._samples[sample_id]))
+    def clean(self, sample_id: str, shift: str) -> tuple[Features, Features]:
+        """Return the features of a sample's clean image, seen as its images of a shift are."""
+        return self._clean_view(sample_id, self.sees_whole(shift))
+
+    def _clean_features(self, sample_id: str, whole: bool) -> tuple[Features, Features]:
+        sample = self._samples[sample_id]
+        if whole:
+            return self.images([sample.load()], sample.framed)
+        return self.images([self._plan.framed(sample_id)], self._plan.is_framed(sample))
 
     def texts(self, label: int | None, shift: str) -> tuple[Features, Features] | None:
         """Return the features (1 x D) of the class text and of the shift text, or None without a class."""

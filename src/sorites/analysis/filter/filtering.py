@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 from pydantic import AliasChoices, Field
 
-from sorites.analysis.filter.encoders import Encoders, Pair, PairRecord
+from sorites.analysis.filter.encoders import VIEWS, Encoders, Pair, PairRecord
 from sorites.analysis.filter.rules import (
     NEEDED,
     OUTSIDE,
@@ -55,7 +55,7 @@ KEY = ("sample_id", "shift", "severity")
 # Accepted labels, and whether each means out of class (None: partially in class).
 WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("in", "in class", "class", "ic"), False),
-    **dict.fromkeys(("partial", "partial class properties", "partially in class"), None),
+    **dict.fromkeys(("partial", "partly", "partial class properties", "partially in class"), None),
     **dict.fromkeys(("out", "out of class", "not class", "ooc"), True),
 }
 BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": None}
@@ -63,12 +63,26 @@ BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": Fals
 SEVERITY_DECIMALS = 6
 
 
+# The facts that an export of annotations writes into a run.
+ANNOTATED = "annotated"
+
+
+def is_partial(word: str) -> bool:
+    """Return whether an answer says that an image shows its class in part."""
+    return WORDS.get(_plain(word), False) is None
+
+
+def _plain(word: object) -> str:
+    return str(word).strip().lower().replace("-", " ").replace("_", " ")
+
+
 def read_annotations(file: str | Path) -> pl.DataFrame:
-    """Read annotations from a CSV or Parquet file.
+    """Read annotations from a CSV or Parquet file, such as an export of annotations.
 
     Args:
         file: A table with ``image_id``, or with sample, shift and scale; and with ``label`` (in, partial or
-            out) or ``outside`` (true or false).
+            out) or ``outside`` (true or false, or empty for partial). Where some images have no id, samples,
+            shifts and scales are used.
 
     Returns:
         The key columns and ``outside``, which is null for partial.
@@ -81,7 +95,10 @@ def read_annotations(file: str | Path) -> pl.DataFrame:
     frame = frame.rename(
         {short: name for name, short in NAMES.items() if short in frame.columns and name not in frame.columns}
     )
-    keys = ["image_id"] if "image_id" in frame.columns else list(KEY)
+    has_ids = "image_id" in frame.columns
+    if has_ids and set(KEY) <= set(frame.columns):
+        has_ids = frame.height > 0 and not any(cell in (None, "") for cell in frame["image_id"])
+    keys = ["image_id"] if has_ids else list(KEY)
     if any(key not in frame.columns for key in keys) or not {"label", "outside"} & set(frame.columns):
         raise SoritesError(
             f"{path}: expected the columns image_id, or sample, shift and scale, and one of label (in,"
@@ -91,7 +108,11 @@ def read_annotations(file: str | Path) -> pl.DataFrame:
     outside = [_parse_label(path, row, column, value, words) for row, value in enumerate(frame[column], 1)]
     judged = frame.select(keys).with_columns(pl.Series("outside", outside, pl.Boolean))
     refuse_types(judged, dict.fromkeys((key for key in keys if key != "severity"), pl.String), path)
-    return judged.with_columns(_severity(judged, path)) if "severity" in keys else judged
+    if "severity" not in keys:
+        return judged
+    # Clean images, which no filter judges, have no shift and no severity in an export.
+    shifted = judged.filter(~pl.col("shift").fill_null("").is_in(["", CLEAN]))
+    return shifted.with_columns(_severity(shifted, path))
 
 
 def _parse_label(
@@ -99,7 +120,7 @@ def _parse_label(
 ) -> bool | None:
     if value is None:
         return None
-    plain = str(value).strip().lower().replace("-", " ").replace("_", " ")
+    plain = _plain(value)
     if plain not in words:
         expected = "in, partial or out" if column == "label" else "true or false"
         raise SoritesError(f"{path}, row {row}: expected {expected} in column {column}, got {value!r}.")
@@ -192,6 +213,7 @@ def filter_run(
     annotations: str | Path | None = None,
     phrases: Mapping[str, str] | None = None,
     softmax: bool = False,
+    view: str | None = None,
     whole: bool = False,
     engine: str | Engine = "local",
     workers: int | None = None,
@@ -207,9 +229,13 @@ def filter_run(
         second: An image encoder, or a model with features.
         thresholds: ``"published"``, a file, or ``"calibrated"`` on the annotations.
         rule: ``"paper"``, ``"code"`` or ``"text"``; see ``rules.stays``.
-        annotations: A file for ``read_annotations``; by default those of an earlier call.
+        annotations: A file for ``read_annotations``; by default those exported into the run as facts, and
+            those of an earlier call.
         phrases: Phrases that add a shift to a class, such as ``{"snow": "in snow"}``.
         softmax: Apply a softmax to the features of ``second``, as the released code does.
+        view: What the encoders see: ``"whole"`` images (the default), for which the published thresholds were
+            chosen, or ``"framed"`` ones, as the models of the run do. Images that a shift of Sorites made are
+            framed.
         whole: Keep only trajectories (one sample under one shift) all of whose images are kept, as the
             published set does.
         engine: The engine that runs the tasks.
@@ -222,6 +248,8 @@ def filter_run(
     folder, plan = to_path(run), plan_of(run)
     if rule not in RULES:
         raise UnknownName("rule", rule, RULES, "Available: paper, code, text.")
+    if view not in (None, *VIEWS):
+        raise UnknownName("view", view, VIEWS, "Available: whole, framed.")
     images = _images(plan)
     if not images.height:
         raise SoritesError(f"{folder} has no shifted images to filter.")
@@ -229,17 +257,17 @@ def filter_run(
     labels = (
         join_annotations(images, read_annotations(annotations), str(annotations))
         if annotations
-        else _stored_annotations(folder)
+        else _stored_annotations(folder, images)
     )
     if limits.calibrated and not labels["outside"].any():
         raise SoritesError(
             f"{option('thresholds', 'calibrated')} needs images labelled out of class; pass"
-            f" {option('annotations', 'FILE')} (got {labels.height} labelled images, none of them out of"
-            " class)."
+            f" {option('annotations', 'FILE')}, or export annotations into the run (got {labels.height}"
+            " labelled images, none of them out of class)."
         )
     start = chosen_engine(engine, plan)
     opened = Running(folder, plan, read_record(folder).run_id)
-    prepared = _prepare(opened, encoder, second, softmax, phrases or {})
+    prepared = _prepare(opened, encoder, second, (softmax, view), phrases or {})
     found = MeasuredValues(folder, images.select("image_id", setting=pl.lit("")), VOTES, NAME)
     todo = _todo(plan, found) if encoder else []
     tick = bar("encoding", sum(map(len, todo))) if bar and todo else lambda n: None
@@ -270,7 +298,7 @@ def _prepare(
     run: Running,
     encoder: str | None,
     second: str | None,
-    softmax: bool,
+    how: tuple[bool, str | None],
     phrases: Mapping[str, str],
 ) -> _Prepared:
     """Load the encoders, and drop similarities of other encoders; without names, use the stored ones."""
@@ -280,6 +308,11 @@ def _prepare(
             raise SoritesError(
                 f"{folder} has no similarities yet; pass {option('encoder', 'NAME')} and"
                 f" {option('second', 'NAME')}."
+            )
+        if how[1] not in (None, previous.made_of.view):
+            raise SoritesError(
+                f"{folder} has similarities of {previous.made_of.view} images; for {how[1]} ones pass"
+                f" {option('encoder', 'NAME')} and {option('second', 'NAME')} too."
             )
         return _Prepared(Pair("", ""), previous.made_of)
     if not encoder or not second:
@@ -291,7 +324,8 @@ def _prepare(
     for name in phrases:
         if name not in shifts:
             raise UnknownName("shift", name, shifts, f"The run has {', '.join(shifts)}.")
-    pair = Pair(encoder, second, softmax, tuple(sorted(phrases.items())))
+    softmax, view = how
+    pair = Pair(encoder, second, softmax, tuple(sorted(phrases.items())), view or VIEWS[0])
     record = _encoders(run, pair).record
     if previous is None or previous.made_of != record:
         shards.delete_facts(folder, NAME)
@@ -345,10 +379,20 @@ def _images(plan: Plan) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row").unique("image_id", maintain_order=True)
 
 
-def _stored_annotations(folder: Path) -> pl.DataFrame:
-    """Return the annotations stored by an earlier call."""
+def _stored_annotations(folder: Path, images: pl.DataFrame) -> pl.DataFrame:
+    """Return the annotations of the run's images: those that were exported into the run, then those of an
+    earlier call.
+    """
+    stored = pl.concat([_annotations_in(folder, name) for name in (ANNOTATED, NAME)])
+    return stored.unique("image_id", keep="first", maintain_order=True).join(
+        images.select("image_id"), on="image_id", how="semi", maintain_order="left"
+    )
+
+
+def _annotations_in(folder: Path, name: str) -> pl.DataFrame:
+    """Return the annotations in one file of facts."""
     empty = pl.DataFrame(schema={"image_id": pl.String, "outside": pl.Boolean})
-    before = shards.read_facts(folder, NAME)
+    before = shards.read_facts(folder, name)
     if before is None or "degrees" not in before.columns:
         return empty
     entries = (
@@ -377,14 +421,15 @@ def encode_unit(run: Running, todo: MeasureTask, *, pair: Pair) -> list[Row]:
     """Recompute the images of a unit and return their similarities, skipping those that cannot be made."""
     plan, encoders = run.plan, _encoders(run, pair)
     rows: list[Row] = []
-    for framed, batch in _batches(plan, shots_of(plan, todo)):
+    shots = shots_of(plan, todo, encoders.sees_whole(todo.unit.shift))
+    for framed, batch in _batches(encoders, shots):
         rows += _similarities(plan, encoders, batch, framed)
     return rows
 
 
-def _batches(plan: Plan, shots: Iterator[Shot]) -> Iterator[tuple[bool, list[Shot]]]:
+def _batches(encoders: Encoders, shots: Iterator[Shot]) -> Iterator[tuple[bool, list[Shot]]]:
     available = (shot for shot in shots if shot.image is not None)
-    for framed, run in groupby(available, key=lambda shot: plan.is_framed(shot.sample)):
+    for framed, run in groupby(available, key=lambda shot: encoders.is_framed(shot.sample, shot.shift)):
         while batch := list(islice(run, IMAGES_PER_BATCH)):
             yield framed, batch
 
@@ -394,7 +439,7 @@ def _similarities(plan: Plan, encoders: Encoders, shots: Sequence[Shot], framed:
     rows: list[Row] = []
     for i, shot in enumerate(shots):
         try:
-            start, own_start = encoders.clean(shot.sample.id)
+            start, own_start = encoders.clean(shot.sample.id, shot.shift)
         except BadImage:
             continue
         texts = encoders.texts(shot.sample.label, shot.shift)

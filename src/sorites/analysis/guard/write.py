@@ -187,7 +187,7 @@ def _parts(run: str | Path | RunLike, folder: Path, model: str, scorer: str) -> 
         raise SoritesError(f"{model} is a detector; a guard needs a classifier")
     before = fit.read_fits(folder).get(model)
     searched = {} if before is None else before.search
-    fits = fit.Fits(folder, model, loaded.head, record.suite.fit, searched)
+    fits = fit.Fits(folder, model, loaded.head, record.suite.fit, searched, loaded.texts)
     fitted, _ = fits.scorer(scorer, core.scorer(scorer))
     if isinstance(fitted, fit.UnfittedScorer):
         raise SoritesError(f"{model}: {fitted.note}")

@@ -114,7 +114,7 @@ def _is_grid(part: Part, suite: Suite) -> bool:
     from sorites.core import SHIFTS
 
     names = part.shifts or [dial.name for dial in suite.shifts]
-    return not any(name in SHIFTS.names() and SHIFTS.get(name).levels for name in names)
+    return not any(name in SHIFTS and SHIFTS.get(name).levels for name in names)
 
 
 def load_battery(spec: str) -> Battery:

@@ -257,7 +257,7 @@ class BoxPassport(Strict):
     """The whole document of a detector."""
 
     schema_name: Literal["sorites-passport-boxes"] = Field(default="sorites-passport-boxes", alias="schema")
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     sorites: str
     model: ModelInfo
     battery: BatteryInfo

@@ -172,8 +172,23 @@ class Failed(SoritesError):
     """
 
 
+class Rejected(Failed):
+    """A request that the service rejects as such, while others may succeed: a status of 4xx, but not that a
+    key or permission is missing.
+    """
+
+
 class Later(SoritesError):
-    """A request that may succeed later: the service is busy, unreachable, or requests a long wait."""
+    """A request that may succeed later: the service is busy, unreachable, or requests a long wait.
+
+    Args:
+        text: The message.
+        host_wide: Whether the host itself asks to wait, so that no other request is worth a try.
+    """
+
+    def __init__(self, text: str, host_wide: bool = False) -> None:
+        super().__init__(text)
+        self.host_wide = host_wide
 
 
 @dataclass(frozen=True)
@@ -238,7 +253,8 @@ class Client:
                 return self._follow(url, most, params, headers, post, own)
             except _Busy as busy:
                 if attempt == TRIES - 1:
-                    raise Later(f"{_host_name(url)} {busy}; gave up after {TRIES} attempts") from busy
+                    text = f"{_host_name(url)} {busy}; gave up after {TRIES} attempts"
+                    raise Later(text, host_wide=busy.host_wide) from busy
                 pause(self._limited_wait(_host_name(url), busy.seconds or 2.0**attempt))
         raise AssertionError("the loop returns or raises")
 
@@ -313,15 +329,16 @@ class Client:
         status = response.status_code
         seconds = requested_wait(response.headers)
         if status == 429 or status >= 500:
-            raise _Busy(f"answered {status}", seconds)
+            raise _Busy(f"answered {status}", seconds, host_wide=status == 429)
         if status >= 400:
-            raise Failed(f"{host} answered {status}")
+            kind = Failed if status in (401, 403, 407) else Rejected
+            raise kind(f"{host} answered {status}")
         if seconds:
             self._next[host] = time.monotonic() + seconds
 
     def _limited_wait(self, host: str, seconds: float) -> float:
         if seconds > MAX_WAIT_S:
-            raise Later(f"{host} requests a wait of {seconds / 60:.0f} minutes")
+            raise Later(f"{host} requests a wait of {seconds / 60:.0f} minutes", host_wide=True)
         return seconds
 
     def _read(self, response: httpx.Response, most: int) -> bytes:
@@ -346,9 +363,9 @@ class TooLarge(Failed):
 class _Busy(Exception):
     """A request worth retrying, after the given seconds if the service says so."""
 
-    def __init__(self, why: str, seconds: float | None = None) -> None:
+    def __init__(self, why: str, seconds: float | None = None, host_wide: bool = False) -> None:
         super().__init__(why)
-        self.seconds = seconds
+        self.seconds, self.host_wide = seconds, host_wide
 
 
 def _open_client(contact: str) -> httpx.Client:
@@ -375,4 +392,4 @@ def _host_name(url: str) -> str:
     return urlsplit(url).hostname or "the service"
 
 
-__all__ = ["Answer", "Client", "Failed", "Later", "Refused", "TooLarge"]
+__all__ = ["Answer", "Client", "Failed", "Later", "Refused", "Rejected", "TooLarge"]

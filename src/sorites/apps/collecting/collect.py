@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sorites.apps.collecting.client import Client, Failed, Gate, Later, Refused, host_of
+from sorites.apps.collecting.client import Client, Failed, Gate, Later, Refused, Rejected, host_of
 from sorites.apps.collecting.judging import Hashes, Judged, LeftOut, judge
 from sorites.apps.collecting.options import Criteria
 from sorites.apps.collecting.plan import Query
@@ -25,6 +25,11 @@ from sorites.io.files import locked, sweep_temporaries, write_bytes
 
 # Maximum pages of results per service and query.
 MAX_PAGES = 40
+
+# Different files of a host that must fail before the host is left alone until the next run.
+FILES_BEFORE_REST = 3
+# Failed downloads of a file after which it is not tried again.
+MAX_FAILURES = 5
 
 # Receives the query, the key and the outcome of each image.
 Say = Callable[[str, str, str], None]
@@ -109,6 +114,7 @@ class _Collection:
         self.queries: dict[str, list[Query]] = {}
         self.waiting: list[str] = []
         self.resting: set[str] = set()
+        self.failing: dict[str, set[str]] = {}
         self.hashes = Hashes()
         for outcome in journal.outcomes.values():
             if outcome.file and outcome.hash:
@@ -126,12 +132,22 @@ class _Collection:
         """Collect the images of one query."""
         count = 0
         for service in services:
-            for found in self._results(service, query):
+            for found in self._failed_last(self._results(service, query)):
                 if count >= self.options.limit:
                     return
                 count += self._take(service, found, query)
             if count >= self.options.limit:
                 return
+
+    def _failed_last(self, results: Iterator[Found]) -> Iterator[Found]:
+        """Yield the results whose download has failed before after all others."""
+        failed = []
+        for found in results:
+            if self.journal.failures.get(found.key) and found.key not in self.journal.outcomes:
+                failed.append(found)
+            else:
+                yield found
+        yield from failed
 
     def _results(self, service: Service, query: Query) -> Iterator[Found]:
         """Yield the results of a service page by page, until it ends, repeats itself, or reaches
@@ -141,7 +157,7 @@ class _Collection:
         for _ in range(MAX_PAGES):
             page = self.journal.pages.get(page_key(service.name, params))
             if page is None:
-                page = self._page(service, params)
+                page = self._page(service, params, query)
             if page is None:
                 return
             new = [found for found in page.found if found.key not in seen]
@@ -151,8 +167,10 @@ class _Collection:
                 return
             params = page.next
 
-    def _page(self, service: Service, params: Params) -> Page | None:
-        """Request and store a page; a service that must be asked later is skipped from then on."""
+    def _page(self, service: Service, params: Params, query: Query) -> Page | None:
+        """Request and store a page; a query that a service rejects is skipped there, and a service that must
+        be asked later is skipped from then on.
+        """
         if service.name in self.resting:
             return None
         try:
@@ -160,6 +178,9 @@ class _Collection:
         except Later as error:
             self.resting.add(service.name)
             self.waiting.append(f"{service.name}: {error}")
+            return None
+        except Rejected as error:
+            self.waiting.append(f"{service.name}: the query {query.text!r} was skipped: {error}")
             return None
         self.journal.keep_page(service.name, params, page)
         return page
@@ -205,12 +226,23 @@ class _Collection:
             data, url = self._bytes(service, found, name)
             judged = judge(data, self.options.smallest)
         except Later as error:
-            self.resting.add(host)
-            self.waiting.append(f"{found.key}: {error}")
+            self._failed(found.key, host, error)
         except (Failed, Refused, LeftOut) as error:
             self.journal.keep(Outcome(found.key, reason=str(error)))
         else:
             self._keep(found, name + judged.suffix, data, url, judged)
+
+    def _failed(self, key: str, host: str, error: Later) -> None:
+        """Count a download that failed for now; the host rests if it says so, or if several files fail."""
+        failures = self.journal.keep_failure(key)
+        if failures >= MAX_FAILURES:
+            self.journal.keep(Outcome(key, reason=f"not available: it failed {failures} times, last {error}"))
+        else:
+            self.waiting.append(f"{key}: {error}")
+        failing = self.failing.setdefault(host, set())
+        failing.add(key)
+        if error.host_wide or len(failing) >= FILES_BEFORE_REST:
+            self.resting.add(host)
 
     def _bytes(self, service: Service, found: Found, name: str) -> tuple[bytes, str]:
         """Return a file's content: from the folder if a process ended between writing and recording it,

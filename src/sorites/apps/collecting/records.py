@@ -49,6 +49,8 @@ class Journal:
     path: Path
     pages: dict[str, Page] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    """How often the download of an image failed for a reason that may pass, by key."""
     tables: dict[str, Digests] = field(default_factory=dict)
     """Accepted digests of the table and the credits, by name."""
     _log: Log | None = None
@@ -92,6 +94,12 @@ class Journal:
         self.outcomes[outcome.key] = outcome
         self._add({"image": {name: value for name, value in asdict(outcome).items() if value is not None}})
 
+    def keep_failure(self, key: str) -> int:
+        """Count a failed download of an image, and return how many there are."""
+        self.failures[key] = self.failures.get(key, 0) + 1
+        self._add({"failed": key})
+        return self.failures[key]
+
     def write_table(self, name: str, data: bytes) -> None:
         """Write a file that follows from the journal; its digest is stored before and after."""
         entry = {"table": name, "digest_of_table": digest_of(data)}
@@ -122,6 +130,8 @@ class Journal:
         elif "image" in entry:
             outcome = Outcome(**entry["image"])
             self.outcomes[outcome.key] = outcome
+        elif "failed" in entry:
+            self.failures[str(entry["failed"])] = self.failures.get(str(entry["failed"]), 0) + 1
         elif "table" in entry:
             name, digest = str(entry["table"]), str(entry["digest_of_table"])
             before = self.tables.get(name, (ABSENT,))

@@ -47,14 +47,20 @@ def manifest(folder: Path) -> pl.DataFrame:
             f"{folder / MANIFEST}: missing the column {', '.join(sorted(missing))}; is it a "
             "manifest of images?"
         )
+    if frame["severity"].null_count():
+        raise SoritesError(
+            f"{folder} has images with two sliders at once, which have no severity to check; evaluate them:"
+            f" {command('run', 'cns_bench')} and {command('metrics', 'interaction')}"
+        )
     return frame.filter(~pl.col("shift").str.ends_with(BY_TEXT))
 
 
 def features(folder: Path, paths: Sequence[str], encode: Images) -> NDArray[np.floating]:
-    """Return an encoder's features of images, N x D, normalized to length 1."""
+    """Return an encoder's features of images, N x D."""
     batches = (paths[start : start + IMAGES_PER_BATCH] for start in range(0, len(paths), IMAGES_PER_BATCH))
-    parts = [np.asarray(encode([decode(folder / path) for path in batch])) for batch in batches]
-    return directions(np.concatenate(parts), "images")
+    return np.concatenate(
+        [np.asarray(encode([decode(folder / path) for path in batch])) for batch in batches]
+    )
 
 
 def aligned(rows: pl.DataFrame, image_features: NDArray[np.floating], texts: Texts) -> pl.DataFrame:
@@ -97,7 +103,7 @@ def rises(rows: pl.DataFrame) -> pl.DataFrame:
 
 def cut(
     rows: pl.DataFrame, seen: NDArray[np.floating], alone: NDArray[np.floating], texts: Texts,
-    thresholds: Mapping[str, float], rule: str = "paper",
+    thresholds: Mapping[str, float], rule: str = "paper", softmax: bool = False,
 ) -> pl.DataFrame:  # fmt: skip
     """Return how many images the out-of-class filter keeps, per shift and severity, compared with severity 0.
 
@@ -108,6 +114,7 @@ def cut(
         texts: Text encoder.
         thresholds: Thresholds of the filter.
         rule: Rule of the filter.
+        softmax: Apply a softmax to the features of the second encoder.
     """
     unshifted = {key: i for i, key in enumerate(_trajectory_keys(rows)) if rows["severity"][i] == 0}
     indices = [
@@ -123,7 +130,7 @@ def cut(
     ]
     text_features = (np.asarray(texts(plain)), np.asarray(texts(shifted_texts)))
     scores = similarities_of_features(
-        (seen[indices], seen[starts]), text_features, (alone[indices], alone[starts])
+        (seen[indices], seen[starts]), text_features, (alone[indices], alone[starts]), softmax
     )
     filtered = shifted.with_columns(kept=is_kept(scores, thresholds, rule))
     return (
@@ -297,9 +304,11 @@ def check_realism(
 
 def check_images(
     folder: Path, encoder: str, second: str | None = None, thresholds: str = "published", rule: str = "paper",
-    real: Path | None = None, out: Path | None = None,
+    real: Path | None = None, out: Path | None = None, softmax: bool = False,
 ) -> Checked:  # fmt: skip
     """Check the images of a folder.
+
+    The out-of-class filter sees whole images, as that of a run does.
 
     Args:
         folder: Folder with a manifest.
@@ -309,6 +318,7 @@ def check_images(
         rule: Rule of the filter.
         real: Folder of real images to find nearest neighbours in.
         out: File for the nearest neighbours.
+        softmax: Apply a softmax to the features of the filter's second encoder, as the released code does.
     """
     rows = manifest(folder)
     judge = core.encoder(encoder)
@@ -321,33 +331,34 @@ def check_images(
         return encode(images, False)
 
     paths = rows["path"].to_list()
-    joint_features, image_features = features(folder, paths, joint), features(folder, paths, alone)
-    with_alignment = aligned(rows, joint_features, judge.texts)
+    joint_features, own_features = features(folder, paths, joint), features(folder, paths, alone)
+    with_alignment = aligned(rows, directions(joint_features, "images"), judge.texts)
     limits = read_thresholds(thresholds).values
     if limits is None:
         raise SoritesError(
             f"{option('thresholds', None)} must be published or a file; calibration needs manual "
             f"labels: {command('filter', 'RUN')}"
         )
-    filtered = cut(rows, joint_features, image_features, judge.texts, limits, rule)
+    filtered = cut(rows, joint_features, own_features, judge.texts, limits, rule, softmax)
     return Checked(
         rises(with_alignment),
         filtered,
         None
         if real is None
-        else _nearest(rows, image_features, real, alone, out or folder / "nearest.parquet"),
+        else _nearest(rows, own_features, real, alone, out or folder / "nearest.parquet"),
     )
 
 
 def _nearest(
-    rows: pl.DataFrame, image_features: NDArray[np.floating], real: Path, alone: Images, out: Path
+    rows: pl.DataFrame, own_features: NDArray[np.floating], real: Path, alone: Images, out: Path
 ) -> Path:
     names = sorted(
         path.relative_to(real).as_posix() for path in real.rglob("*") if path.name.lower().endswith(SUFFIXES)
     )
     if not real.is_dir() or not names:
         raise SoritesError(f"{option('real', None)}: no images found in {real}")
-    table = nearest(rows, image_features, names, features(real, names, alone))
+    generated, known = (directions(part, "images") for part in (own_features, features(real, names, alone)))
+    table = nearest(rows, generated, names, known)
     buffer = io.BytesIO()
     table.write_parquet(buffer)
     write_bytes(buffer.getvalue(), out)

@@ -33,6 +33,8 @@ from sorites.sources.written import GENERATED, REPEAT, STYLED, ImageTable
 
 # Folders of a folder of styles: parts of its measurements, and counts per cell.
 PARTS, CELLS = "prompts", "cells"
+# The dataset card, which publishers edit.
+CARD = "README.md"
 
 
 def known_digests(out: Path, table: ImageTable) -> dict[str, str]:
@@ -127,4 +129,4 @@ def _check(folder: Path, table: ImageTable) -> str:
         read_sealed(cell, RESTORE)
     own = [path.relative_to(folder).as_posix() for path in (*shards, *cells)]
     text = f"generated images: {len(images)} images and {len(files) + 1} other files"
-    return unchanged(text, others(folder, {*files, *images, table.record, *own}))
+    return unchanged(text, others(folder, {*files, *images, table.record, CARD, *own}))

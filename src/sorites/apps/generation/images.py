@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +14,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from sorites.apps.generation.cards import Description, write_cards
 from sorites.apps.generation.concepts import are_published, shift_words
 from sorites.apps.generation.files import delete_damaged, known_digests, write_table
-from sorites.apps.generation.sliders import LIBRARIES, PROMPT, Sheet, as_png, enlarged
+from sorites.apps.generation.provenance import encode_image
+from sorites.apps.generation.safety import Checker
+from sorites.apps.generation.sliders import LIBRARIES, PROMPT
 from sorites.apps.generation.spread import Spread
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
-from sorites.core.samples import ImageF32, ImageU8, to_uint8
+from sorites.core.samples import to_uint8
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import (
     BATCH,
@@ -31,12 +33,13 @@ from sorites.diffusion.sampler import (
     SamplerOptions,
     along,
     iterate_samples,
-    sample,
 )
-from sorites.diffusion.shelves import Concept, Shelf, sliders_for
+from sorites.diffusion.shelves import Concept, Shelf
+from sorites.io.decode import decode
 from sorites.io.digests import read_sealed, write_sealed
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 from sorites.io.listed import FILES, RESTORE, write_listed
+from sorites.sources.papers.cns_bench import scale_name
 from sorites.sources.written import GENERATED
 
 # A shift, a class and some seeds.
@@ -90,6 +93,8 @@ class Order:
     prompt: str
     by_text: bool
     batch: int
+    shared: tuple[tuple[str, str], ...] = ()
+    """What the metadata of every file says of the pipeline and the drawing."""
 
 
 def make_images(
@@ -105,6 +110,8 @@ def make_images(
     batch: int = BATCH,
     bar: Bar | None = None,
     spread: Spread | None = None,
+    about: Description | None = None,
+    safety: Checker | None = None,
 ) -> pl.DataFrame:
     """Draw every slider of a shelf at every severity and seed, and return the manifest.
 
@@ -113,7 +120,7 @@ def make_images(
     Args:
         pipe: The diffusion pipeline.
         shelf: The sliders.
-        severities: Slider severities, in thousandths.
+        severities: Slider severities.
         seeds: Seeds of the initial noise.
         out: Output folder.
         drawing: Sampler settings.
@@ -123,22 +130,16 @@ def make_images(
         batch: Images per forward pass.
         bar: Creates a progress bar.
         spread: Draw in other processes.
+        about: What the publisher says of the images, for the dataset card.
+        safety: Says which images are unsafe. They are kept and marked in the column ``flagged``.
     """
-    order = Order(
-        shelf,
-        _check_severities(severities, seeds, kind),
-        out,
-        drawing or SamplerOptions(),
-        kind,
-        prompt,
-        by_text,
-        batch,
-    )
-    facts = _facts(pipe, shelf, order.drawing, prompt)
+    how = drawing or SamplerOptions()
+    settings, facts = _check_severities(severities, seeds, kind), shared_facts(pipe, shelf, how, prompt)
+    order = Order(shelf, settings, out, how, kind, prompt, by_text, batch, embedded_facts(facts))
     with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
-        _claim(out, facts)
-        _write_classes(shelf, out)
+        claim(out, facts)
+        write_classes(shelf, out)
         known = known_digests(out, GENERATED)
         delete_damaged(out, known)
         trajectories = [
@@ -159,8 +160,34 @@ def make_images(
             ):
                 tick(drawn)
         rows = pl.DataFrame([row for trajectory in trajectories for row in _rows(trajectory, out, facts)])
-        write_table(out, GENERATED, _with_earlier(rows, out, known))
+        finish(pipe, out, rows, known, facts, about or Description(), safety)
     return rows
+
+
+def finish(
+    pipe: Pipe,
+    out: Path,
+    rows: pl.DataFrame,
+    known: Mapping[str, str],
+    facts: Mapping[str, Any],
+    about: Description,
+    safety: Checker | None,
+) -> None:
+    """Write the table of a folder and the files that describe it."""
+    marked = rows if safety is None else rows.with_columns(flagged=flags(out, rows["path"].to_list(), safety))
+    every = _with_earlier(marked, out, known)
+    write_table(out, GENERATED, every)
+    sliders = read_sealed(out / RECORD, RESTORE).get("sliders", {})
+    write_cards(out, every, {**facts, "sliders": sliders}, about, pipe.path)
+
+
+def flags(out: Path, paths: Sequence[str], safety: Checker) -> pl.Series:
+    """Return what a safety checker says of images."""
+    chunks = (paths[start : start + BATCH] for start in range(0, len(paths), BATCH))
+    return pl.Series(
+        [flag for chunk in chunks for flag in safety([decode(out / path) for path in chunk])],
+        dtype=pl.Boolean,
+    )
 
 
 def _with_earlier(rows: pl.DataFrame, out: Path, known: Mapping[str, str]) -> pl.DataFrame:
@@ -168,10 +195,10 @@ def _with_earlier(rows: pl.DataFrame, out: Path, known: Mapping[str, str]) -> pl
     if not known or not set(known) - set(rows["path"]):
         return rows
     before = pl.read_parquet(out / MANIFEST).filter(~pl.col("path").is_in(rows["path"].to_list()))
-    return pl.concat([before, rows], how="vertical_relaxed")
+    return pl.concat([before, rows], how="diagonal_relaxed")
 
 
-def _write_classes(shelf: Shelf, out: Path) -> None:
+def write_classes(shelf: Shelf, out: Path) -> None:
     """Write the lists of classes, unless they are those of CNS-Bench, which readers know."""
     if not are_published(shelf.concepts):
         numbered = "".join(f"{concept.number}\t{concept.name}\n" for concept in shelf.concepts)
@@ -195,25 +222,30 @@ def _draw(
         iterate_samples(pipe, [trajectory.request for trajectory in missing], order.drawing, order.batch),
         strict=True,
     ):
-        for file, image in zip(trajectory.files, images, strict=True):
-            write_bytes(encode_image(to_uint8(image), order.kind), file)
+        for severity, file, image in zip(trajectory.severities, trajectory.files, images, strict=True):
+            made = {trajectory.shift: severity} if trajectory.request.sliders else {}
+            facts = image_facts(order.shared, trajectory.concept, trajectory.seed, trajectory.request, made)
+            write_bytes(encode_image(to_uint8(image), order.kind, facts), file)
         tick(len(images))
     return sum(len(trajectory.files) for trajectory in missing)
 
 
 def _check_severities(severities: Sequence[float], seeds: Sequence[int], kind: str) -> tuple[float, ...]:
     settings = tuple(sorted(set(map(float, severities))))
-    if not settings or not all(
-        np.isfinite(s) and abs(s) <= 100 and round(s * 1000) == s * 1000 for s in settings
-    ):
+    if not settings or not all(np.isfinite(s) and abs(s) <= 100 for s in settings):
         raise SoritesError(
-            f"severities must be in thousandths and at most 100; got {', '.join(map(str, severities))}"
+            f"severities must be numbers from -100 to 100; got {', '.join(map(str, severities))}"
         )
+    check_seeds(seeds, kind)
+    return settings
+
+
+def check_seeds(seeds: Sequence[int], kind: str) -> None:
+    """Raise an error for seeds and formats that cannot be."""
     if not seeds or min(seeds) < 0 or max(seeds) > 10**8:
         raise SoritesError("need one or more seeds from 0 up")
     if kind not in FORMATS:
         raise SoritesError(f"the image format must be {' or '.join(FORMATS)}, got {kind!r}")
-    return settings
 
 
 def _trajectories(order: Order, pipe: Pipe, unit: Unit) -> Iterator[Trajectory]:
@@ -242,21 +274,40 @@ def _trajectories(order: Order, pipe: Pipe, unit: Unit) -> Iterator[Trajectory]:
 
 
 def _files(folder: Path, seed: int, settings: tuple[float, ...], kind: str) -> tuple[Path, ...]:
-    return tuple(folder / f"seed_{seed:04d}_scale_{round(setting * 1000):04d}.{kind}" for setting in settings)
+    return tuple(folder / f"seed_{seed:04d}_scale_{scale_name(setting)}.{kind}" for setting in settings)
 
 
-def encode_image(image: ImageU8, kind: str) -> bytes:
-    """Encode an image as JPEG or PNG."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(
-        buffer, **({"format": "JPEG", "quality": 95} if kind == "jpg" else {"format": "PNG"})
-    )
-    return buffer.getvalue()
+def embedded_facts(facts: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return what the metadata of every file of a folder says; the place of the pipeline is not in it."""
+    left = (key for key in facts if key not in ("sliders", "libraries", "pipeline"))
+    return tuple((key, json.dumps(facts[key])) for key in left)
 
 
-def _facts(pipe: Pipe, shelf: Shelf, drawing: SamplerOptions, prompt: str) -> dict[str, Any]:
+def image_facts(
+    shared: Sequence[tuple[str, str]],
+    concept: Concept,
+    seed: int,
+    request: Request,
+    severities: Mapping[str, float],
+) -> dict[str, Any]:
+    """Return what the metadata of a file says: everything that its pixels follow from, and nothing else."""
+    versions = {slider.shift: slider.version for slider in request.sliders}
+    active = {
+        name: {"severity": value, "version": versions.get(name)}
+        for name, value in severities.items()
+        if value
+    }
+    return {
+        **{key: json.loads(value) for key, value in shared},
+        "prompt": request.prompt,
+        "class": concept.name,
+        "class_number": concept.number,
+        "seed": seed,
+        "sliders": active,
+    }
+
+
+def shared_facts(pipe: Pipe, shelf: Shelf, drawing: SamplerOptions, prompt: str) -> dict[str, Any]:
     """Return the metadata shared by all images of the folder."""
     versions = {
         f"{shift}/{concept.folder}": shelf.slider(pipe, shift, concept).version
@@ -273,7 +324,7 @@ def _facts(pipe: Pipe, shelf: Shelf, drawing: SamplerOptions, prompt: str) -> di
     }
 
 
-def _claim(out: Path, facts: dict[str, Any]) -> None:
+def claim(out: Path, facts: dict[str, Any]) -> None:
     """Refuse a folder whose images were drawn with other settings; sliders may be added."""
     if (out / RECORD).is_file():
         before = read_sealed(out / RECORD, RESTORE)
@@ -313,70 +364,3 @@ def _rows(trajectory: Trajectory, out: Path, facts: dict[str, Any]) -> Iterator[
             "params": json.dumps(params, sort_keys=True),
             "libraries": json.dumps(facts["libraries"], sort_keys=True),
         }
-
-
-# Two sliders at once, as a sheet: one down, the other across (Figure 29 of CNS-Bench).
-
-
-SEVERITY_SHARES = (0.0, 0.5, 1.0)
-
-
-def combined(
-    pipe: Pipe,
-    shelf: Shelf,
-    tops: Sequence[tuple[str, float]],
-    concept: Concept,
-    seed: int,
-    drawing: SamplerOptions,
-    prompt: str = PROMPT,
-) -> list[list[ImageF32]]:
-    """Return images with two sliders at 0, half and all of their severities, one down, one across."""
-    if len(tops) != 2 or tops[0][0] == tops[1][0]:
-        raise SoritesError(
-            f"expected two different sliders, such as {option('slider', 'heavy_snow=1.5')} and "
-            f"{option('slider', 'cartoon_style=1')}; got {len(tops)}"
-        )
-    (first, high), (second, wide) = tops
-    severities = tuple((a * high, b * wide) for a in SEVERITY_SHARES for b in SEVERITY_SHARES)
-    plain, words = (prompt.replace("{class}", name) for name in (concept.name, pipe.word(concept.name)))
-    request = Request(words, seed, sliders_for(pipe, shelf, (first, second), concept), severities, plain)
-    images = sample(pipe, [request], drawing)[0]
-    return [images[i : i + len(SEVERITY_SHARES)] for i in range(0, len(images), len(SEVERITY_SHARES))]
-
-
-def make_combined(
-    pipe: Pipe,
-    shelf: Shelf,
-    tops: Sequence[tuple[str, float]],
-    seeds: Sequence[int],
-    out: Path,
-    drawing: SamplerOptions,
-    draw: Sheet,
-    kind: str = "jpg",
-) -> list[Path]:
-    """Write a sheet for every class and seed, with its images beside it, and return the sheets."""
-    sheets = []
-    (first, high), (second, wide) = (tops[0], tops[-1]) if tops else (("", 0.0), ("", 0.0))
-    for concept in shelf.concepts:
-        for seed in seeds:
-            folder = out / f"{first}+{second}" / concept.folder
-            page = folder / f"seed_{seed:04d}.png"
-            sheets.append(page)
-            if page.exists():
-                continue
-            rows = combined(pipe, shelf, tops, concept, seed, drawing)
-            cells = []
-            for a, row in zip(SEVERITY_SHARES, rows, strict=True):
-                for b, image in zip(SEVERITY_SHARES, row, strict=True):
-                    down, across = round(a * high * 1000), round(b * wide * 1000)
-                    name = f"seed_{seed:04d}_{first}_{down:04d}_{second}_{across:04d}.{kind}"
-                    write_bytes(encode_image(to_uint8(image), kind), folder / name)
-                cells.append(
-                    [
-                        (enlarged(to_uint8(x)), f"{a * high:g}  {b * wide:g}")
-                        for b, x in zip(SEVERITY_SHARES, row, strict=True)
-                    ]
-                )
-            title = f"{concept.name}: {first} down, {second} across"
-            write_bytes(as_png(draw(cells, title)), page)
-    return sheets

@@ -357,7 +357,7 @@ def train_sliders(
     if not units:
         raise SoritesError("need one or more classes and one or more shifts")
     named = [recipe.words(pipe.word(concept.name), words) for words, concept in units]
-    refuse_unknown_words(pipe, (prompt for prompts in named for prompt in prompts))
+    refuse_unknown_words(pipe.parts.tokenizer, (prompt for prompts in named for prompt in prompts))
     with locked(out, "slider", ".sorites.lock"):
         sweep_temporaries(out)
         if spread is None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.apps.generation.files import CELLS, PARTS, delete_damaged, intact, known_digests, write_table
-from sorites.apps.generation.images import encode_image
+from sorites.apps.generation.provenance import encode_image
 from sorites.apps.generation.safety import Checker
 from sorites.core.errors import SoritesError
 from sorites.core.labels import open_labels

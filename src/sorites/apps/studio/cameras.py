@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sorites.core.errors import SoritesError
+from sorites.io.raw_files import RAW_SUFFIXES
 
 # Tolerance of a setting in stops: half a third of a stop, the step of a camera's dials.
 NEAR_STOPS = 0.17
@@ -168,6 +169,13 @@ class Camera(Protocol):
             NeedsHand: The camera stores no JPEG files and this cannot be changed remotely.
         """
 
+    def use_raw(self) -> None:
+        """Store RAW files instead of JPEG from now on; ``shoot`` then returns them.
+
+        Raises:
+            CameraError: The camera has no RAW files.
+        """
+
     def read_fixed(self) -> Mapping[str, str]:
         """Return white balance, picture style and quality as the camera reports them now, as far as it
         does.
@@ -218,6 +226,13 @@ def exif_of(photo: Photo) -> dict[str, Any]:
     if exif.get(_WHEN):
         values["taken"] = str(exif[_WHEN])
     return values
+
+
+def whole_photo(photo: Photo) -> Photo:
+    """Return the photograph if its file is complete, or raise an error; RAW files are checked when they are
+    read.
+    """
+    return photo if photo.name.lower().endswith(RAW_SUFFIXES) else whole_jpeg(photo)
 
 
 def whole_jpeg(photo: Photo) -> Photo:

@@ -22,11 +22,12 @@ from sorites.apps.studio.cameras import (
     format_value,
     nearest,
     parse_value,
-    whole_jpeg,
+    whole_photo,
 )
 from sorites.apps.studio.tls import pinned
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.core.messages import option
+from sorites.io.raw_files import RAW_SUFFIXES
 
 if TYPE_CHECKING:
     import httpx
@@ -251,6 +252,7 @@ class CcapiCamera:
         self._now: dict[str, str] = {}
         self._ability: dict[str, tuple[str, ...]] = {}
         self._mode = ""
+        self._endings: tuple[str, ...] = SUFFIXES
         self.settle()
 
     def about(self) -> About:
@@ -293,11 +295,23 @@ class CcapiCamera:
 
     def _set_quality(self) -> list[str]:
         """Select JPEG files; a body that would store none needs the operator."""
+        self._endings = SUFFIXES
         deviations = self._fix(FIXED["quality"], {"raw": "none", "jpeg": "large_fine"})
         quality = self._optional(FIXED["quality"]).get("value")
         if isinstance(quality, dict) and quality.get("jpeg") == "none":
             raise NeedsHand("the camera stores no JPEG files: select JPEG as image quality in its menu")
         return deviations
+
+    def use_raw(self) -> None:
+        """Store RAW files only.
+
+        Raises:
+            CameraError: The body has no RAW files, or refuses.
+        """
+        deviations = self._fix(FIXED["quality"], {"raw": "raw", "jpeg": "none"})
+        if deviations:
+            raise CameraError(f"RAW files cannot be selected: {'; '.join(deviations)}")
+        self._endings = RAW_SUFFIXES
 
     def _fix(self, feature: str, value: Any) -> list[str]:
         """Set a feature and read it back; return a description if the body does not follow."""
@@ -447,12 +461,12 @@ class CcapiCamera:
         named = event.get("addedcontents") or ()
         fresh = [str(name) for name in named if str(name) not in self._known_files]
         self._known_files.update(fresh)
-        return [name for name in fresh if name.lower().endswith(SUFFIXES)]
+        return [name for name in fresh if name.lower().endswith(self._endings)]
 
     def _download(self, name: str) -> Photo:
         for remaining in reversed(range(DOWNLOADS)):
             try:
-                return whole_jpeg(Photo(name, self._calls.download(name)))
+                return whole_photo(Photo(name, self._calls.download(name)))
             except NeedsHand:
                 raise
             except CameraError:

@@ -1,4 +1,6 @@
-"""Open, find and describe devices: ``virtual``, ``ccapi:URL``, ``ptp``, ``hue:IP``, ``hue1:IP``, ``none``."""
+"""Open, find and describe devices: cameras ``virtual``, ``ccapi:URL``, ``ptp``, ``uvc:PLACE``,
+``libcamera:NUMBER``, and lamps ``hue:IP``, ``hue1:IP``, ``none``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from sorites.core.camera_grid import Grid
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import command, option
 
-CAMERAS, LAMPS = ("ccapi:URL", "ptp", "virtual"), ("hue:IP", "hue1:IP", "virtual", "none")
+CAMERAS = ("ccapi:URL", "ptp", "uvc:PLACE", "libcamera:NUMBER", "virtual")
+LAMPS = ("hue:IP", "hue1:IP", "virtual", "none")
 
 
 @dataclass(frozen=True)
@@ -93,11 +96,12 @@ def open_devices(
 
 def check_specs(options: DeviceOptions) -> None:
     """Raise an error for unknown kinds of devices; to check lamps alone, the camera is "none"."""
-    if options.camera not in ("ptp", "virtual", "none") and not options.camera.startswith("ccapi:"):
+    kind = options.camera.partition(":")[0]
+    if options.camera not in ("ptp", "virtual", "none") and kind not in ("ccapi", "uvc", "libcamera"):
         raise UnknownName(
             "camera",
-            options.camera.partition(":")[0],
-            ("ccapi", "ptp", "virtual"),
+            kind,
+            ("ccapi", "ptp", "uvc", "libcamera", "virtual"),
             f"There are {', '.join(CAMERAS)}.",
         )
     if options.lamps not in ("virtual", "none") and options.lamps.partition(":")[0] not in ("hue", "hue1"):
@@ -125,6 +129,14 @@ def open_camera(spec: str, fingerprint: str | None = None, virtual: VirtualStudi
         from sorites.apps.studio.ptp import PtpCamera
 
         return PtpCamera()
+    if spec.startswith("uvc"):
+        from sorites.apps.studio.webcams.video import VideoCamera
+
+        return VideoCamera(spec)
+    if spec.startswith("libcamera"):
+        from sorites.apps.studio.webcams.libcamera import LibcameraCamera
+
+        return LibcameraCamera(spec)
     from sorites.apps.studio.ccapi import Calls, CcapiCamera
 
     if spec == "virtual" and virtual is None:

@@ -17,7 +17,7 @@ from sorites.apps.studio.cameras import (
     format_value,
     nearest,
     parse_value,
-    whole_jpeg,
+    whole_photo,
 )
 from sorites.core.errors import MissingExtra
 
@@ -82,6 +82,23 @@ class PtpCamera:
             raise NeedsHand(f"the camera stores {quality!r}: select JPEG as image quality in its menu")
         self.check()
         return deviations
+
+    def use_raw(self) -> None:
+        """Store RAW files only.
+
+        Raises:
+            CameraError: The body has no RAW files, or refuses.
+        """
+        name = next((name for name in FIXED["quality"] if self._value(name) is not None), None)
+        choices = self._widget_choices(name) if name else ()
+        choice = next((text for text in choices if _is_raw(text.lower())), None)
+        if name is None or choice is None:
+            raise CameraError(
+                f"this body has no RAW files; its qualities are {', '.join(choices) or 'unknown'}"
+            )
+        self._put(name, choice)
+        if self._value(name) != choice:
+            raise CameraError(f"the quality is {self._value(name)!r} after it was set to {choice!r}")
 
     def _fix(self, what: str, names: tuple[str, ...], wanted: str) -> list[str]:
         """Set the first of the settings that the body has; return a description if it does not follow."""
@@ -175,7 +192,7 @@ class PtpCamera:
                 raise CameraError(f"the camera reports {name} again")
             self._known_files.add(name)
             file = self._camera.file_get(path.folder, path.name, gp.GP_FILE_TYPE_NORMAL)
-            return whole_jpeg(Photo(name, bytes(file.get_data_and_size())))
+            return whole_photo(Photo(name, bytes(file.get_data_and_size())))
         except gp.GPhoto2Error as error:
             raise Unsettled(f"the camera did not deliver the shot: {error.string}") from error
 
@@ -245,6 +262,11 @@ class PtpCamera:
 def _is_jpeg(quality: str) -> bool:
     """Return whether a body that reports this quality stores JPEG files."""
     return any(word in quality for word in ("jpeg", "jpg", "fine", "normal", "basic", "large"))
+
+
+def _is_raw(quality: str) -> bool:
+    """Return whether a body stores RAW files alone at this quality, not beside JPEG."""
+    return ("raw" in quality or quality.startswith("nef")) and not _is_jpeg(quality) and "+" not in quality
 
 
 def _best_choice(wanted: str, choices: tuple[str, ...]) -> str | None:

@@ -3,6 +3,9 @@
 ``annotations.json`` has the ground truth of the clean images; a setting whose boxes have moved, or that has
 other images, has a file of its own. ``sorites.json`` lists which file belongs to which model and setting,
 and the images without predictions, so that the folder can be imported again.
+
+COCO's ``score`` is the confidence. Two further keys, which other readers ignore, are the OOD scores of
+a box by scorer (``ood_scores``), and whether the model has the class of an object (``known``).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from sorites.core.errors import Notice, SoritesError, tell
 from sorites.core.labels import Labels, coco, coco_category_ids
 from sorites.core.progress import Bar
 from sorites.core.table import read
-from sorites.evaluation.imports.coco import INDEX
+from sorites.evaluation.imports.coco import INDEX, SCORES
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import class_names
 from sorites.evaluation.storage.schema import RunRecord
@@ -30,7 +33,10 @@ from sorites.io.files import write_bytes
 
 Cell = dict[str, Any]
 SETTING = ("model", "shift", "severity", "params")
-COLUMNS = (*SETTING, "level", "family", "source", "sample_id", "ground_truth", "boxes", "error")
+COLUMNS = (
+    *SETTING, "level", "family", "source", "sample_id", "ground_truth", "boxes", "error",
+    "output", "scorer", "score", "known",
+)  # fmt: skip
 VERSION = 1
 
 
@@ -85,9 +91,13 @@ def write_coco(task: Exporting) -> None:
 
 
 def _rows(folder: Path, models: Sequence[str]) -> pl.DataFrame:
-    used = (pl.col("output") == "boxes") & ~pl.col("probe").fill_null(False) & pl.col("valid").fill_null(True)
+    of_detector = pl.col("boxes").is_not_null() | pl.col("ground_truth").is_not_null()
+    boxes = (pl.col("output") == "boxes") | ((pl.col("output") == "ood") & of_detector)
+    used = boxes & ~pl.col("probe").fill_null(False) & pl.col("valid").fill_null(True)
     rows = read(folder).filter(used & (pl.col("model").is_in(list(models)) if models else pl.lit(True)))
-    loaded = rows.select(COLUMNS).sort(*SETTING, "sample_id").collect(engine="streaming")
+    loaded = rows.select(COLUMNS).sort(*SETTING, "sample_id", "scorer").collect(engine="streaming")
+    detectors = loaded.filter(pl.col("output") == "boxes").select("model").unique()
+    loaded = loaded.join(detectors, on="model", how="semi", maintain_order="left")
     if not loaded.height:
         raise SoritesError(f"{folder} has no rows of a detector; the COCO format holds boxes")
     if loaded["source"].n_unique() > 1:
@@ -143,18 +153,26 @@ class _Content:
         elif first["params"] not in (None, "{}"):
             setting = f"{setting} {first['params']}"
         file = Path("results") / slug(first["model"]) / f"{slug(setting)}.json"
-        records = rows.select("sample_id", "ground_truth", "boxes", "error").to_dicts()
-        self._write(
-            [self._result(row["sample_id"], box) for row in records for box in row["boxes"] or ()], file
-        )
+        columns = ("sample_id", "ground_truth", "boxes", "error", "known", "scorer", "score")
+        records = rows.filter(pl.col("output") == "boxes").select(columns).to_dicts()
+        scored = rows.filter(pl.col("output") == "ood").select(columns).to_dicts()
+        scores = _box_scores(scored)
+        results = [
+            self._result(row["sample_id"], box, scores.get((row["sample_id"], place), {}))
+            for row in records
+            for place, box in enumerate(row["boxes"] or ())
+        ]
+        self._write(results, file)
         failed = {row["sample_id"]: _reason(row) for row in records if row["boxes"] is None or row["error"]}
         unlabelled = [row["sample_id"] for row in records if row["ground_truth"] is None]
+        known = {row["sample_id"]: row["known"] for row in records if row["known"] is not None}
         about = {name: first[name] for name in ("model", "shift", "severity", "level", "family", "params")}
-        more = {key: value for key, value in (("failed", failed), ("unlabelled", unlabelled)) if value}
+        listed = {"failed": failed, "unlabelled": unlabelled, "known": known, "scores": _image_scores(scored)}
+        more = {key: value for key, value in listed.items() if value}
         annotations = self._annotation_file(records, setting)
         return {**about, **more, "file": file.as_posix(), "annotations": annotations}
 
-    def _result(self, sample: str, box: Cell) -> Cell | None:
+    def _result(self, sample: str, box: Cell, scores: Mapping[str, float]) -> Cell | None:
         if box["conf"] is None or not math.isfinite(box["conf"]):
             self.without_score += 1
             return None
@@ -163,6 +181,7 @@ class _Content:
             "category_id": self.categories[box["label"]],
             "bbox": _bbox(box),
             "score": box["conf"],
+            **({SCORES: dict(scores)} if scores else {}),
         }
 
     def _annotation_file(self, records: Sequence[Cell], setting: str) -> str:
@@ -200,12 +219,32 @@ class _Content:
             "bbox": bbox,
             "area": area if box["area"] is None else box["area"],
             "iscrowd": int(bool(box["crowd"]) or not area > 0),
+            **({} if box["known"] is None else {"known": box["known"]}),
         }
 
     def _write(self, results: Sequence[Cell | None], file: Path) -> None:
         (self.out / file).parent.mkdir(parents=True, exist_ok=True)
         written = [result for result in results if result is not None]
         write_bytes(json.dumps(written).encode(), self.out / file)
+
+
+def _box_scores(scored: Sequence[Cell]) -> dict[tuple[str, int], dict[str, float]]:
+    """Return the OOD scores of each box by sample, place in the list of its image, and scorer."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for row in scored:
+        for place, box in enumerate(row["boxes"] or ()):
+            if box["score"] is not None and math.isfinite(box["score"]):
+                found.setdefault((row["sample_id"], place), {})[row["scorer"]] = box["score"]
+    return found
+
+
+def _image_scores(scored: Sequence[Cell]) -> dict[str, dict[str, Cell]]:
+    """Return score and error of each image by scorer; images that have neither are listed without them."""
+    found: dict[str, dict[str, Cell]] = {}
+    for row in scored:
+        values = {name: row[name] for name in ("score", "error") if row[name] is not None}
+        found.setdefault(row["scorer"], {})[row["sample_id"]] = values
+    return found
 
 
 def _reason(row: Cell) -> str:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from sorites import core
 from sorites.core import ImageU8, Source
 from sorites.core.errors import Information, SoritesError, tell
-from sorites.core.labels import Labels, open_labels
+from sorites.core.labels import Labels, OpenLabels, open_labels
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
 from sorites.core.progress import Bar
@@ -81,7 +81,7 @@ def afresh() -> Iterator[None]:
 
 
 def distance_of_slices(
-    source: str,
+    source: Images,
     how: Distance,
     labels: Labels,
     work: Path,
@@ -94,7 +94,7 @@ def distance_of_slices(
     """
     with locked(work, "work", ".sorites.lock"), afresh():
         sweep_temporaries(work)
-        queries, processes = slices_of(Images(source, labels), how.encoder), workers or engine.cores()
+        queries, processes = slices_of(source, how.encoder), workers or engine.cores()
         encode_slices(
             work, queries, engine, processes, bar("measuring", queries.count) if bar else lambda n: None
         )
@@ -186,7 +186,8 @@ def distance(
         texts: Measure texts instead: a file with one per line.
         encoder: Image-text encoder: cifar, cifar:N, open_clip:NAME@WEIGHTS, python:module:name.
         decomposition: A decomposition, made by "sorites decompose train".
-        labels: Use only images of these classes, one per line; default: all images.
+        labels: Use only in-distribution images of these classes, one per line; the source keeps its own
+            classes; default: all images.
         limit: Use the first N in-distribution images of a fixed random order.
         k: Use the distance to the k-th nearest neighbour.
         levels: Number of levels per axis.
@@ -301,9 +302,11 @@ def distance_of(
         run = Running(to_path(what), plan_of(what), read_record(what).run_id)
         return distance_of_run(run, how, bar, engine, workers)
     space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
+    # The measured images may have any class.
+    own = OpenLabels(space.ids, space.names, dict(space.aliases))
     if engine is not None:
         measured = distance_of_slices(
-            what,
+            Images(what, own),
             how,
             space,
             work_of(to_path(out)),
@@ -312,7 +315,7 @@ def distance_of(
             bar,
         )
     else:
-        measured = distance_of_source(core.source(what, space), how, space, bar)
+        measured = distance_of_source(core.source(what, own), how, space, bar)
     write(measured.rows, to_path(out))
     return measured.having(path=str(out))
 

@@ -180,13 +180,16 @@ def measure_unit(run: Running, todo: MeasureTask) -> list[Row]:
         return [row for shot in shots_of(plan, todo) for row in _rows(plan, shot, missing)]
 
 
-def shots_of(plan: Plan, todo: MeasureTask) -> Iterator[Shot]:
-    """Yield the images of a task: those that lack a measure, or the captured image."""
+def shots_of(plan: Plan, todo: MeasureTask, whole: bool = False) -> Iterator[Shot]:
+    """Yield the images of a task: those that lack a measure, or the captured image.
+
+    With ``whole`` they are without the suite's frame, where such images exist.
+    """
     for sample, settings in _settings_to_measure(plan, todo.unit, dict(todo.missing)):
         if todo.unit.shift in plan.shifts:
-            yield from shifted_shots(plan, sample, todo.unit.shift, settings)
+            yield from shifted_shots(plan, sample, todo.unit.shift, settings, whole=whole)
         else:
-            yield captured_shot(plan, sample)
+            yield captured_shot(plan, sample, whole)
 
 
 def _settings_to_measure(

@@ -7,6 +7,9 @@ confidence, relative to the image). Each file holds one setting: ``clean=results
 
 An image of the annotations without a prediction is an image in which nothing was found, as in COCO's own
 evaluation. The ground-truth boxes are those of the annotation file, neither clipped nor dropped.
+
+Two keys that COCO does not have are read where they exist: the OOD scores of a result by scorer
+(``ood_scores``), and whether the model has the class of an annotation (``known``).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from sorites.core.labels import Labels
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
 from sorites.core.table import SCHEMA
+from sorites.evaluation.box_scores import CONFIDENCE
 from sorites.evaluation.imports.read import ROW, Part, Reading, Sheet
 from sorites.io.decode import size as size_of
 from sorites.io.paths import is_dir, is_file
@@ -40,6 +44,8 @@ KIND = "coco"
 INDEX = "sorites.json"
 WHAT = "COCO results (a JSON list with image_id, category_id, bbox and score)"
 _SETTING = re.compile(r"(?P<shift>[^\W\d]\w*)(?::(?P<severity>[0-9.eE+-]+))?=(?P<path>.+)", re.DOTALL)
+# The key of results with the OOD scores of a box by scorer.
+SCORES = "ood_scores"
 # Keys of results that hold oriented boxes in the files of Ultralytics.
 ORIENTED_KEYS = ("rbox", "poly")
 
@@ -99,6 +105,10 @@ class Results:
     """The errors of images without predictions, by sample id."""
     unlabelled: frozenset[str] = frozenset()
     """Images whose objects are unknown, by sample id."""
+    known: Mapping[str, bool] = field(default_factory=dict)
+    """Whether the model has the classes of all objects of an image, by sample id."""
+    scores: Mapping[str, Mapping[str, Cell]] = field(default_factory=dict)
+    """OOD score and error of images, by scorer and sample id; else they follow from those of boxes."""
 
     @property
     def name(self) -> str:
@@ -240,10 +250,12 @@ def _exported(folder: Path, model: str | None) -> list[Results]:
                 entry["params"],
                 entry.get("failed", {}),
                 frozenset(entry.get("unlabelled", ())),
+                dict(entry.get("known", {})),
+                {scorer: dict(images) for scorer, images in entry.get("scores", {}).items()},
             )
             for entry in index["results"]
         ]
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SoritesError(f"{folder / INDEX}: not the list of an export ({error})") from None
 
 
@@ -295,8 +307,14 @@ def _object(row: Cell, label_of: Mapping[int | str, int | None], path: Path) -> 
     cell = _cell(row.get("bbox"), label, f"{path}, annotation {row.get('id', 'without an id')}")
     area: Any = row.get("area")
     known = isinstance(area, int | float) and not isinstance(area, bool) and 0 <= area < math.inf
-    crowd = bool(row.get("iscrowd", 0))
-    return {**cell, "conf": None, "area": float(area) if known else None, "crowd": crowd}
+    crowd, has_class = bool(row.get("iscrowd", 0)), row.get("known")
+    return {
+        **cell,
+        "conf": None,
+        "area": float(area) if known else None,
+        "crowd": crowd,
+        "known": has_class if isinstance(has_class, bool) else None,
+    }
 
 
 def _cell(numbers: Any, label: int, where: str) -> Cell:
@@ -344,18 +362,31 @@ def _sheet(results: Results, truth: Truth, source: str, first_class: int | None)
     """Return one row per annotated image."""
     found = (_label_files if is_dir(results.path) else _result_list)(results, truth, first_class)
     names = [image.name for image in truth.images.values()]
-    missing = [image.name in results.failed for image in truth.images.values()]
-    columns: dict[str, Sequence[Any]] = {
+    boxes = {
+        name: None if name in results.failed else sorted(found.get(name, []), key=lambda box: -box["conf"])
+        for name in names
+    }
+    columns: dict[str, list[Any]] = {
         "sample_id": names,
         "ground_truth": [
             None if image.name in results.unlabelled else image.boxes for image in truth.images.values()
         ],
-        "boxes": [
-            None if gone else sorted(found.get(name, []), key=lambda box: -box["conf"])
-            for name, gone in zip(names, missing, strict=True)
-        ],
+        "boxes": [boxes[name] for name in names],
         "error": [results.failed.get(name) for name in names],
+        "known": [results.known.get(name) for name in names],
+        "output": ["boxes"] * len(names),
+        "scorer": [None] * len(names),
+        "score": [None] * len(names),
     }
+    for scorer in _scorers(results, boxes):
+        scored = _scored(scorer, results, boxes)
+        added: dict[str, list[Any]] = {
+            "output": ["ood"] * len(names),
+            "scorer": [scorer] * len(names),
+            **scored,
+        }
+        for name, values in columns.items():
+            values += added.get(name, values[: len(names)])
     constants: dict[str, Any] = {
         "model": results.model,
         "source": source,
@@ -363,7 +394,6 @@ def _sheet(results: Results, truth: Truth, source: str, first_class: int | None)
         "severity": results.severity,
         "level": results.level,
         "params": results.params,
-        "output": "boxes",
         "label": None,
         "pred": None,
     }
@@ -373,6 +403,29 @@ def _sheet(results: Results, truth: Truth, source: str, first_class: int | None)
         [pl.Series(name, values, SCHEMA[name], strict=False) for name, values in columns.items()]
     ).with_columns(pl.lit(value, SCHEMA[name]).alias(name) for name, value in constants.items())
     return Sheet(results.name, frame.with_row_index(ROW, 1).with_columns(pl.col(ROW).cast(pl.Int64)), {})
+
+
+def _scorers(results: Results, boxes: Mapping[str, list[Cell] | None]) -> list[str]:
+    """Return the scorers whose scores a setting has."""
+    of_boxes = {scorer for own in boxes.values() for box in own or () for scorer in box.get(SCORES, ())}
+    return sorted(of_boxes | set(results.scores))
+
+
+def _scored(scorer: str, results: Results, boxes: Mapping[str, list[Cell] | None]) -> dict[str, list[Any]]:
+    """Return boxes, score and error of each image for one scorer.
+
+    Without scores of images, an image has the greatest score of its boxes, as in a run.
+    """
+    columns: dict[str, list[Any]] = {"boxes": [], "score": [], "error": []}
+    for name, own in boxes.items():
+        cells = None if own is None else [{**box, "score": box.get(SCORES, {}).get(scorer)} for box in own]
+        of_image = results.scores.get(scorer, {}).get(name, {})
+        reported = [box["score"] for box in cells or () if box["conf"] >= CONFIDENCE]
+        greatest = max((score for score in reported if score is not None), default=None)
+        columns["boxes"].append(cells)
+        columns["score"].append(of_image.get("score") if scorer in results.scores else greatest)
+        columns["error"].append(of_image.get("error", results.failed.get(name)))
+    return columns
 
 
 def _result_list(results: Results, truth: Truth, first_class: int | None) -> dict[str, list[Cell]]:
@@ -405,7 +458,7 @@ def _result_list(results: Results, truth: Truth, first_class: int | None) -> dic
         label = label_of(row.get("category_id"), where=where)
         if label is not None:
             cell = _cell(row.get("bbox"), label, where) | {"conf": _score(row.get("score"), where)}
-            boxes.setdefault(image.name, []).append(cell)
+            boxes.setdefault(image.name, []).append(cell | _ood_scores(row, where))
     return boxes
 
 
@@ -444,11 +497,21 @@ def _label(category: Any, *, truth: Truth, first_class: int | None, where: str) 
     return truth.label_of[truth.ordered[place]]
 
 
-def _score(score: Any, where: str) -> float:
+def _score(score: Any, where: str, name: str = "score") -> float:
     known = isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
     if not known:
-        raise SoritesError(f"{where}: expected a finite score, got {score!r}")
+        raise SoritesError(f"{where}: expected a finite {name}, got {score!r}")
     return float(score)
+
+
+def _ood_scores(row: Mapping[str, Any], where: str) -> Cell:
+    """Return the OOD scores of a result by scorer; nothing where it has none."""
+    scores = row.get(SCORES)
+    if scores is None:
+        return {}
+    if not isinstance(scores, dict):
+        raise SoritesError(f"{where}: expected {SCORES} as an object of scorers and scores, got {scores!r}")
+    return {SCORES: {scorer: _score(score, where, f"{SCORES} {scorer}") for scorer, score in scores.items()}}
 
 
 def _label_files(results: Results, truth: Truth, first_class: int | None) -> dict[str, list[Cell]]:

@@ -190,7 +190,7 @@ def _family(rows: pl.DataFrame) -> pl.Expr:
     if "family" in rows.columns:
         return pl.col("family")
     names = rows["shift"].unique().to_list()
-    families = {name: SHIFTS.get(name).family if name in SHIFTS.names() else "captured" for name in names}
+    families = {name: SHIFTS.get(name).family if name in SHIFTS else "captured" for name in names}
     return pl.col("shift").replace_strict({**families, CLEAN: CLEAN}, return_dtype=pl.String).alias("family")
 
 

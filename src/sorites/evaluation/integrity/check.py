@@ -117,7 +117,7 @@ def _shift_lines(suite: Suite, groups: plans.Groups) -> list[str]:
 
 
 def _unit(name: str) -> str:
-    return f" ({SHIFTS.get(name).unit})" if name in SHIFTS.names() else ""
+    return f" ({SHIFTS.get(name).unit})" if name in SHIFTS else ""
 
 
 def check_run(folder: Path) -> str:

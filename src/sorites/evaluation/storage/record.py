@@ -35,6 +35,8 @@ from sorites.suites.suite import STORED, Dial, Suite
 
 # Libraries whose version can change pixels or predictions.
 LIBRARIES = ("numpy", "scipy", "pillow", "onnxruntime", "torch")
+# Version of the confidence where several classes mean the same answer: their summed probability.
+CONFIDENCE_VERSION = 2
 # Metadata file of a built dataset.
 DATASET = "sorites.json"
 
@@ -69,6 +71,8 @@ def record_of(plan: Plan, kind: type[C], **more: Any) -> C:
     }
     if computing := _computing(plan):
         causes["computing"] = computing
+    if plan.same_answers:
+        causes["confidence"] = CONFIDENCE_VERSION
     if plan.own:
         causes["dials"] = {name: DialRecord(**dial.shared) for name, dial in plan.own.items()}
     if plan.scorers:

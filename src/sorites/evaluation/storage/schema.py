@@ -205,6 +205,8 @@ class Causes(Record):
     models: dict[str, Version]
     versions: dict[str, Version] = {}
     """Versions of libraries."""
+    confidence: Version | None = None
+    """How the confidence of an answer is computed where several classes mean the same answer."""
     computing: dict[str, Computing] = {}
     """By model, unless a change of batch size changes no row and a CPU computes in float32."""
 

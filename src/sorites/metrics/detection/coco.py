@@ -132,7 +132,9 @@ def bias_rates(samples: int) -> tuple[float, float]:
     return 0.5 - 10 / 3 / max(samples, 20), 1.0
 
 
-def interval(values: NDArray[np.floating], value: float, samples: int) -> tuple[float | None, float | None]:
+def interval(
+    values: NDArray[np.floating], value: float, samples: int, level: float = 0.975
+) -> tuple[float | None, float | None]:
     """Return the 95 % interval of a number from its values on random halves of the samples.
 
     The spread of the values around their mean is the standard error of ``value`` (delete-half jackknife,
@@ -145,6 +147,7 @@ def interval(values: NDArray[np.floating], value: float, samples: int) -> tuple[
         values: The number on each half; NaN where a half has no objects.
         value: The number on all samples.
         samples: The number of samples.
+        level: The probability below the upper bound.
 
     Returns:
         The bounds; (None, None) without a value, below two samples, or where all objects are in one sample.
@@ -153,7 +156,7 @@ def interval(values: NDArray[np.floating], value: float, samples: int) -> tuple[
     if samples < 2 or 2 * len(finite) <= len(values) + 1 or not np.isfinite(value):
         return None, None
     gap = float(finite.mean()) - value
-    half = t_quantile(samples - 1) * float(finite.std())
+    half = t_quantile(samples - 1, level) * float(finite.std())
     centres = [value - gap / (2.0**rate - 1) for rate in bias_rates(samples)]
     return min(min(centres) - half, value), max(max(centres) + half, value)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -251,17 +251,68 @@ def mean_map(
 
     ``n`` counts samples. This is the mean over all settings that benchmark papers report.
     """
+    names = [number_named(number)]
+
+    def at_setting(scene: Scene, counts: NDArray[np.uint8], classed: bool) -> list[Estimate]:
+        return numbers(scene, names, counts, classed)
+
+    means, album, columns = mean_over_settings(table, by, resamples, at_setting)
+    return answer(means, album, columns)
+
+
+@add_metric
+def mean_map_numbers(
+    table: Table, by: Sequence[str] = ("model",), resamples: int = RESAMPLES
+) -> pl.DataFrame:
+    """Mean of COCO's twelve numbers over settings, then over shifts, as in ``mean_map``; one row per
+    number.
+
+    Settings without objects of a size are left out of its mean.
+    """
+
+    def at_setting(scene: Scene, counts: NDArray[np.uint8], classed: bool) -> list[Estimate]:
+        return numbers(scene, list(NUMBERS), counts, classed)
+
+    means, album, columns = mean_over_settings(table, by, resamples, at_setting, "number")
+    return answer(means, album, columns, then="number")
+
+
+AtSetting = Callable[[Scene, NDArray[np.uint8], bool], list[Estimate]]
+
+
+def mean_over_settings(
+    table: Table, by: Sequence[str], resamples: int, at_setting: AtSetting, name: str | None = None
+) -> tuple[list[Estimate], Album, list[str]]:
+    """Return means over the settings of each shift, then over shifts, without clean images.
+
+    Args:
+        table: The table.
+        by: The group columns.
+        resamples: The number of random halves.
+        at_setting: Returns the estimates of the images of one setting.
+        name: The column among ``more`` that tells several estimates of a setting apart.
+
+    Returns:
+        The means, the rows they were computed from, and the columns of an answer.
+    """
     rows, keys, classed = box_rows(with_settings_key(table), by)
     album = Album(rows.filter(pl.col("shift") != CLEAN))
     counts = counts_of(album, resamples)
     cells = [*dict.fromkeys([*keys, *SETTING_KEY])]
     estimates = [
-        estimate
+        _with_key(estimate, name)
         for scene in album.scenes(cells)
-        for estimate in numbers(scene, [number_named(number)], counts, classed)
+        for estimate in at_setting(scene, counts, classed)
     ]
     columns = answer_columns(by, keys, classed)
-    return answer(averaged(estimates, columns), album, columns)
+    return averaged(estimates, [*columns, *([name] if name else ())]), album, columns
+
+
+def _with_key(estimate: Estimate, name: str | None) -> Estimate:
+    """Return an estimate with one of its further columns as a group column."""
+    if name is None:
+        return estimate
+    return replace(estimate, keys={**estimate.keys, name: estimate.more[name]})
 
 
 @add_metric
@@ -489,55 +540,4 @@ def _sum(estimates: Sequence[Estimate]) -> Estimate:
     draws = np.sum([estimate.draws for estimate in estimates], axis=0)
     return Estimate(
         estimates[0].keys, float(np.sum([estimate.value for estimate in estimates])), draws, samples
-    )
-
-
-@add_metric
-def map_rank(
-    table: Table, by: Sequence[str] = BY, number: str = "map", resamples: int = RESAMPLES
-) -> pl.DataFrame:
-    """Rank of each detector: 1 + the number of detectors whose mAP is better by more than the standard
-    errors of both.
-
-    ``sigma`` is the standard error; overlapping detectors share a rank. Models are
-    compared within the other columns of ``by``; by shift and severity, every shift starts with the
-    clean images at severity 0.
-    """
-    columns = [by] if isinstance(by, str) else list(by)
-    columns = columns if "model" in columns else [*columns, "model"]
-    curves = with_clean(table) if {"shift", "severity"} <= set(columns) else table
-    rows, keys, classed = box_rows(curves, columns)
-    album = Album(rows)
-    counts = counts_of(album, resamples)
-    estimates = [
-        estimate
-        for scene in album.scenes(keys)
-        for estimate in numbers(scene, [number_named(number)], counts, classed)
-    ]
-    finite = [estimate for estimate in estimates if np.isfinite(estimate.value)]
-    with_sigma = (
-        answer([_with_sigma(estimate) for estimate in finite], album, columns, "sigma")
-        .rename({"value": "map"})
-        .with_row_index("me")
-    )
-    group_columns = [key for key in columns if key != "model"]
-    rivals = with_sigma.select(*group_columns, rival_low=pl.col("map") - pl.col("sigma"))
-    comparisons = (
-        with_sigma.join(rivals, on=group_columns, nulls_equal=True)
-        if group_columns
-        else with_sigma.join(rivals, how="cross")
-    )
-    better = (pl.col("rival_low") > pl.col("map") + pl.col("sigma")).sum().cast(pl.Int64)
-    ranks = with_sigma.join(comparisons.group_by("me").agg(value=1 + better), on="me")
-    return answer_frame(ranks, columns, "value", "n", "map", "sigma")
-
-
-def _with_sigma(estimate: Estimate) -> Estimate:
-    finite = estimate.draws[np.isfinite(estimate.draws)]
-    return Estimate(
-        estimate.keys,
-        estimate.value,
-        estimate.draws,
-        estimate.samples,
-        {**estimate.more, "sigma": float(np.std(finite)) if len(finite) else 0.0},
     )

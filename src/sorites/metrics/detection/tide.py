@@ -33,6 +33,7 @@ from sorites.metrics.detection.mean_ap import (
     answer_columns,
     by_label,
     counts_of,
+    mean_over_settings,
 )
 from sorites.metrics.detection.scenes import COUNTS, Album, Boxes, Floats, Ints, Scene, box_rows
 
@@ -220,17 +221,38 @@ def tide(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl
     rows, keys, classed = box_rows(table, by)
     album = Album(rows)
     counts = counts_of(album, resamples)
-    estimates: list[Estimate] = []
-    for scene in album.scenes(keys):
-        labels, values, drawn = errors(scene, counts if counts.size else None)
-        base = by_label(scene, labels.tolist(), values[""], drawn[""], classed, {"error": "AP50"})
-        estimates += base
-        for name in ERRORS:
-            mended = by_label(scene, labels.tolist(), values[name], drawn[name], classed, {"error": name})
-            estimates += [_cost(name, estimate, start) for estimate, start in zip(mended, base, strict=True)]
-    result = answer(
-        estimates, album, answer_columns(by, keys, classed), "objects", *COUNTS, then="error", least=-1.0
+    estimates = [estimate for scene in album.scenes(keys) for estimate in costs(scene, counts, classed)]
+    return _never_negative(
+        answer(
+            estimates, album, answer_columns(by, keys, classed), "objects", *COUNTS, then="error", least=-1.0
+        )
     )
+
+
+@add_metric
+def mean_tide(table: Table, by: Sequence[str] = ("model",), resamples: int = RESAMPLES) -> pl.DataFrame:
+    """Mean of ``tide`` over the settings of each shift, then over shifts, without clean images; interval
+    from halves of the samples.
+
+    This is the mean over all settings that benchmark papers report. ``n`` counts samples.
+    """
+    means, album, columns = mean_over_settings(table, by, resamples, costs, "error")
+    return _never_negative(answer(means, album, columns, then="error", least=-1.0))
+
+
+def costs(scene: Scene, counts: NDArray[np.uint8], classed: bool) -> list[Estimate]:
+    """Return AP50 and the cost of each error type of a scene, or of each class."""
+    labels, values, drawn = errors(scene, counts if counts.size else None)
+    base = by_label(scene, labels.tolist(), values[""], drawn[""], classed, {"error": "AP50"})
+    estimates = list(base)
+    for name in ERRORS:
+        mended = by_label(scene, labels.tolist(), values[name], drawn[name], classed, {"error": name})
+        estimates += [_cost(name, estimate, start) for estimate, start in zip(mended, base, strict=True)]
+    return estimates
+
+
+def _never_negative(result: pl.DataFrame) -> pl.DataFrame:
+    """Return an answer in which no interval of a cost starts below 0."""
     never_negative = pl.col("error").is_in(list(KINDS))
     return result.with_columns(
         low=pl.when(never_negative).then(pl.col("low").clip(lower_bound=0.0)).otherwise("low")

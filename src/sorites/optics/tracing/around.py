@@ -51,9 +51,13 @@ def _quarter(traced: Array, between: Array | None) -> list[Array]:
 def _rotated(traced: Array, azimuth: float) -> Array:
     """Return the kernel at an azimuth by rotating the pixels of the nearest traced one."""
     nearest = int(np.argmin([abs(azimuth - stated) for stated in AZIMUTHS]))
+    return rotated(traced[nearest], AZIMUTHS[nearest] - azimuth)
+
+
+def rotated(kernel: Array, degrees: float) -> Array:
+    """Return a kernel (colour, y, x) with its pixels rotated from y towards x; each colour sums to 1."""
     # Rows are y: a turn from x towards y is one from columns towards rows.
-    turned = ndimage.rotate(traced[nearest], AZIMUTHS[nearest] - azimuth, axes=(1, 2), reshape=False, order=3)
-    turned = np.maximum(turned, 0)
+    turned = np.maximum(ndimage.rotate(kernel, degrees, axes=(1, 2), reshape=False, order=3), 0)
     return np.asarray(turned / turned.sum((-2, -1), keepdims=True))
 
 

@@ -10,12 +10,14 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
-from sorites.optics.tracing.glass import material, used_name
+from sorites.io.files import read_json
+from sorites.optics.tracing.glass import material, used_name, with_hyphen
 from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial, tracer
 from sorites.optics.tracing.prescription import WIDEST_DEG, Glass, Prescription, Refused
 from sorites.optics.tracing.rays import at_stop, chief
@@ -66,6 +68,58 @@ def objective(name: str) -> Lens:
     )
 
 
+# Shapes of optiland's surfaces that can be traced.
+SHAPES = ("Plane", "StandardGeometry", "EvenAsphere")
+
+
+def from_optiland(path: Path) -> Lens:
+    """Return the lens of a file that optiland saved (``optiland.fileio.save_optiland_file``).
+
+    Raises:
+        Refused: It cannot be read, or light from a distant object cannot be traced through it.
+    """
+    optic = _load_optiland(path)
+    surfaces = list(optic.surfaces)
+    for number, surface in enumerate(surfaces):
+        if type(surface.geometry).__name__ not in SHAPES:
+            raise Refused(f"surface {number} is a {type(surface.geometry).__name__}, which cannot be traced")
+        if number and getattr(surface.interaction_model, "is_reflective", False):
+            raise Refused(f"surface {number} is a mirror; only refracting lenses can be traced")
+    if len(surfaces) < 4:
+        raise Refused(f"it has {len(surfaces)} surfaces; expected an object, a lens and an image")
+    if not optic.object_surface.is_infinite:
+        raise Refused("its object is near; expected a distant one")
+    stop = next((i for i, surface in enumerate(surfaces) if surface.is_stop), 0)
+    if not 0 < stop < len(surfaces) - 1:
+        raise Refused("it does not state which surface is the aperture stop")
+    kind = OPTILAND_FIELDS.get(type(optic.field_definition).__name__, "")
+    largest = max((math.hypot(float(at.x), float(at.y)) for at in optic.fields.fields), default=0.0)
+    if not kind or largest <= 0:
+        raise Refused("its field is zero or not given as an angle or an image height")
+    pupil = ("entrance pupil", float(np.squeeze(optic.paraxial.EPD())))
+    return _finish(path.stem, optic, stop, pupil, largest, kind, {})
+
+
+OPTILAND_FIELDS = {
+    "AngleField": "angle",
+    "ParaxialImageHeightField": "paraxial image height",
+    "RealImageHeightField": "real image height",
+}
+
+
+def _load_optiland(path: Path) -> Any:
+    library = tracer()
+    content = read_json(path)
+    if not isinstance(content, dict) or "surface_group" not in content:
+        raise Refused("it is not a file of optiland: it has no surface_group")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return library.optic.Optic.from_dict(content)
+    except Exception as error:  # whatever optiland raises for a file that it did not write
+        raise Refused(f"optiland cannot load it: {error}") from error
+
+
 def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None) -> Lens:
     """Build a lens.
 
@@ -113,7 +167,7 @@ def _substitutes(prescription: Prescription, glasses: Mapping[str, Glass]) -> di
         for surface in prescription.surfaces
         if surface.glass is not None and surface.glass.name and surface.glass.name not in glasses
     }
-    return {name: used for name, used in named.items() if used != name}
+    return {name: used for name, used in named.items() if used not in (name, with_hyphen(name))}
 
 
 def _part(lens: Lens, prescription: Prescription, part: float) -> float:

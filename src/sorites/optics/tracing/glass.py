@@ -110,6 +110,11 @@ def successor(glass: Glass, catalogues: tuple[str, ...]) -> str | None:
     return next((name for name in names if ("schott", name.lower()) in _catalogue_files()), None)
 
 
+def with_hyphen(name: str) -> str:
+    """Return the name of a glass with the hyphen behind its first letter that CODE V leaves out (NBK7)."""
+    return f"{name[:1]}-{name[1:]}"
+
+
 def used_name(glass: Glass, catalogues: tuple[str, ...]) -> str:
     """Return the name under which a named glass is found: its own, or that of its successor.
 
@@ -118,6 +123,8 @@ def used_name(glass: Glass, catalogues: tuple[str, ...]) -> str:
     """
     if _file_of(glass.name, catalogues) or glass.name.upper() in RETIRED:
         return glass.name
+    if _file_of(with_hyphen(glass.name), catalogues):
+        return with_hyphen(glass.name)
     if (later := successor(glass, catalogues)) is not None:
         return later
     stated = ", ".join(catalogues) or "none"

@@ -1,4 +1,4 @@
-"""Read Zemax prescriptions (.zmx) as plain numbers in millimetres.
+"""Read Zemax prescriptions (.zmx) as plain numbers in millimetres; ``codev`` and ``oslo`` read other files.
 
 Files may be UTF-16 or 8-bit. The reader supports surfaces (sphere, conic, even asphere), glasses by name or
 by (nd, vd, deviation), the aperture stop, the aperture, the fields with their vignetting, and hard rims. A
@@ -8,6 +8,7 @@ file with anything else that changes the light is refused, and the message names
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,8 +100,12 @@ class Prescription:
     vignetting: tuple[Vignetting, ...] = ()
 
 
-def read(path: Path) -> Prescription:
+def read(path: Path, parse_with: Callable[[str, str], Prescription] | None = None) -> Prescription:
     """Read and check the prescription of a file.
+
+    Args:
+        path: The file.
+        parse_with: Parses text and name of a file of another program; default: that of a .zmx file.
 
     Raises:
         Refused: Light from a distant object cannot be traced through it.
@@ -109,7 +114,7 @@ def read(path: Path) -> Prescription:
         raw = path.read_bytes()
     except OSError as error:
         raise SoritesError(f"cannot read the lens {path}: {error.strerror}") from error
-    return check_traceable(parse(decode(raw), path.stem))
+    return check_traceable((parse_with or parse)(decode(raw), path.stem))
 
 
 def decode(raw: bytes) -> str:

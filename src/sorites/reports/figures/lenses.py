@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
+from sorites.core.errors import SoritesError
 from sorites.lenses.store import Entry, LensRecord, coefficient_space
 from sorites.optics.tracing.blur import AZIMUTHS, PERCENT
 
@@ -151,9 +152,10 @@ def radius(waves: float) -> float:
 def _kinds(pen: Pen, box: Box, entries: Sequence[Entry], chosen: Collection[str]) -> None:
     """Draw field of view over focal length; larger dots are wider apertures (figure 16)."""
     left, top, right, bottom = box[0] + 58, box[1] + 46, box[2] - 12, box[3] - 50
-    lengths = [entry.about.efl_mm for entry in entries]
+    known = [_size(entry) for entry in entries]
+    lengths = [efl for efl, _, _ in known]
     low, high = math.floor(math.log10(min(lengths))), math.ceil(math.log10(max(lengths) * 1.001))
-    widest = 30 * math.ceil(max(entry.about.fov_deg for entry in entries) / 30)
+    widest = 30 * math.ceil(max(fov for _, fov, _ in known) / 30)
 
     def at(efl: float, fov: float) -> Point:
         across, up = (math.log10(efl) - low) / (high - low), fov / widest
@@ -167,15 +169,18 @@ def _kinds(pen: Pen, box: Box, entries: Sequence[Entry], chosen: Collection[str]
         y = at(10**low, fov)[1]
         pen.line([(left, y), (right, y)], FAINT, 0.6)
         pen.text((left - 8, y), f"{fov}", 12, "rm", SOFT)
-    for entry, efl in zip(entries, lengths, strict=True):
-        position = at(efl, entry.about.fov_deg)
-        pen.dot(
-            position,
-            aperture_radius(entry.about.f_number),
-            ORANGE if entry.name in chosen else BLUE,
-        )
+    for entry, (efl, field, f_number) in zip(entries, known, strict=True):
+        pen.dot(at(efl, field), aperture_radius(f_number), ORANGE if entry.name in chosen else BLUE)
     pen.text((box[0] + 6, box[1] + 16), "field of view (degrees) over focal length (mm)", 15)
     pen.text(((left + right) / 2, bottom + 30), "larger dots: wider apertures", 12, "mm", SOFT)
+
+
+def _size(entry: Entry) -> tuple[float, float, float]:
+    """Return focal length (mm), field of view (degrees) and F-number of a traced lens."""
+    about = entry.about
+    if about.efl_mm is None or about.fov_deg is None or about.f_number is None:
+        raise SoritesError(f"{entry.name} was measured: its focal length and field of view are not known")
+    return about.efl_mm, about.fov_deg, about.f_number
 
 
 def aperture_radius(f_number: float) -> float:
@@ -225,7 +230,8 @@ def panels(entry: Entry, width: int) -> Pillow.Image:
     pen = Pen(width, HEIGHT)
     _fields(pen, (16, 12))
     _curves(pen, entry.arrays["mtf"], 500 / entry.about.pitch_um, (56, 68, width * 0.48, HEIGHT - 44))
-    _wavefront(pen, entry.arrays["zernike12"], (width * 0.56, 68, width - 16, HEIGHT - 44))
+    if "zernike12" in entry.arrays:
+        _wavefront(pen, entry.arrays["zernike12"], (width * 0.56, 68, width - 16, HEIGHT - 44))
     return pen.finished()
 
 
@@ -330,14 +336,19 @@ def sheet(entry: Entry) -> Pillow.Image:
 
 def summary_line(about: LensRecord) -> str:
     """Return the data of a lens as one line."""
+    quality = f"quality {about.quality:.3f} cycles/px"
+    if about.efl_mm is None or about.f_number is None or about.fov_deg is None or about.pixels is None:
+        return f"measured ({about.measured})   pixel {about.pitch_um:.2f} um   {quality}"
     size = f"EFL {about.efl_mm:.2f} mm   F/{about.f_number:.2f}   field {about.fov_deg:.0f} deg"
     pixels = f"pixel {about.pitch_um:.2f} um   {about.pixels:,} pixels across"
-    return f"{size}   {pixels}   quality {about.quality:.3f} cycles/px"
+    return f"{size}   {pixels}   {quality}"
 
 
 def _layout(draw: ImageDraw.ImageDraw, entry: Entry, box: tuple[int, int, int, int]) -> None:
     """Draw surfaces and rays in the yz plane, with one scale for both axes."""
     stored = entry.about.layout
+    if stored is None:
+        return
     rays = [[np.array(path) for path in bundle] for bundle in stored.rays]
     paths = [path for bundle in rays for path in bundle]
     every = np.concatenate(paths)

@@ -194,7 +194,7 @@ def source_strip(
     own = sample.dial(shift)
     if own is not None:
         return own_strip(sample, own, severities), True
-    if sample.dials and shift not in core.SHIFTS.names():
+    if sample.dials and shift not in core.SHIFTS:
         own_dials = [dial.name for dial in sample.dials]
         raise UnknownName(
             "shift",

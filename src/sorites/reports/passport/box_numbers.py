@@ -76,7 +76,10 @@ def box_document(
         recall=one_number(metrics.box_recall(clean, by=("model",))),
         precision=one_number(metrics.box_precision(clean, by=("model",))),
         dials=tuple(dials),
-        tide=tuple(_costs("clean", clean) + _costs("shifted", listed)),
+        tide=tuple(
+            _costs("clean", metrics.tide(clean, by=("model",)))
+            + _costs("shifted", metrics.mean_tide(listed, by=("model",)))
+        ),
         weakest=tuple(dial.shift for dial in ranked[:WEAKEST]),
         knows=_knows(battery.scorer, clean, listed, dials),
         runs=tuple(
@@ -129,8 +132,8 @@ def _curve(frame: pl.DataFrame, shift: str) -> tuple[SettingValue, ...]:
     return tuple(SettingValue(**number_of(row), severity=row["severity"]) for row in rows)
 
 
-def _costs(images: str, rows: pl.LazyFrame) -> list[ErrorCost]:
-    found = {row["error"]: row for row in metrics.tide(rows, by=("model",)).to_dicts()}
+def _costs(images: str, answer: pl.DataFrame) -> list[ErrorCost]:
+    found = {row["error"]: row for row in answer.to_dicts()}
     return [
         ErrorCost.model_validate({**number_of(found[kind]), "images": images, "error": kind})
         for kind in KINDS

@@ -347,7 +347,7 @@ def _tide(passport: BoxPassport) -> Html:
         ]
         for kind, words in KIND_NAMES.items()
     ]
-    head = ["kind", "meaning", "clean", "all shifted images"]
+    head = ["kind", "meaning", "clean", "mean over settings"]
     return fold("Cost of each kind of error in AP at IoU .5 (TIDE)", grid(head, lines, text=2), len(lines))
 
 

@@ -128,7 +128,7 @@ def title(shift: str) -> str:
 def _words_of(shift: str) -> Words:
     if shift in WORDS:
         return WORDS[shift]
-    registered = SHIFTS.get(shift) if shift in SHIFTS.names() else None
+    registered = SHIFTS.get(shift) if shift in SHIFTS else None
     if registered is not None and registered.unit in ("level", "levels"):
         return _one_decimal, f"level {{}} of {len(registered.levels)}"
     return number, f"{{}} {registered.unit if registered else ''}".strip()
@@ -347,7 +347,7 @@ def _or_missing(row: Row | None) -> Number:
 
 def unit_of(shift: str) -> str:
     """Return the unit of a shift; empty if it is not registered."""
-    return SHIFTS.get(shift).unit if shift in SHIFTS.names() else ""
+    return SHIFTS.get(shift).unit if shift in SHIFTS else ""
 
 
 def _words(shift: str, half: Half, top: float) -> str:
@@ -386,9 +386,7 @@ def _grids(part: str, table: pl.LazyFrame) -> list[Grid]:
 def _requested_params(shift: str) -> pl.Expr:
     """Return the requested params, without those that the shift chose for an image."""
     keys = (
-        sorted({key for setting in SHIFTS.get(shift).settings for key in setting})
-        if shift in SHIFTS.names()
-        else []
+        sorted({key for setting in SHIFTS.get(shift).settings for key in setting}) if shift in SHIFTS else []
     )
 
     def select(text: str) -> str:

@@ -51,10 +51,6 @@ NUMBERS_SHOWN = {
     "map_large": "large objects (above 96² px)",
     "ar100": "recall, 100 boxes",
 }
-RANKED = (
-    "Over all shifted images, the boxes of all severities are ranked in one list, so this mAP is not the mean"
-    " over settings above."
-)
 
 
 @add_section(order=11)
@@ -144,7 +140,10 @@ _LEFT = {
 
 
 def _numbers(view: View, model: str) -> Html:
-    frames = [view.compute(metrics.map_numbers, where, by=("model",)) for where in (UNTOUCHED, ~UNTOUCHED)]
+    frames = [
+        view.compute(metrics.map_numbers, UNTOUCHED, by=("model",)),
+        view.compute(metrics.mean_map_numbers, by=("model",)),
+    ]
     clean, shifted = (
         {row["number"]: row for row in frame.filter(pl.col("model") == model).to_dicts()} for frame in frames
     )
@@ -153,8 +152,7 @@ def _numbers(view: View, model: str) -> Html:
         for name, words in NUMBERS_SHOWN.items()
         if name in {**clean, **shifted}
     ]
-    table = grid(["", "clean", "all shifted images"], lines) if lines else EMPTY
-    return join([table, tag("p", RANKED)]) if lines and shifted else table
+    return grid(["", "clean", "mean over settings"], lines) if lines else EMPTY
 
 
 def _cell(row: Row | None) -> Html:
@@ -176,15 +174,13 @@ def box_classes(view: View) -> Section | None:
     models = box_models(view)
     if not models:
         return None
-    clean, shifted = (
-        view.compute(metrics.map, where, by=("model", "class")) for where in (UNTOUCHED, ~UNTOUCHED)
-    )
+    clean = view.compute(metrics.map, UNTOUCHED, by=("model", "class"))
+    shifted = view.compute(metrics.mean_map, by=("model", "class"))
     cards = [_box_classes_card(view, model, clean, shifted) for model in models]
     lead = (
-        "mAP of each class on clean images and on all shifted images together (boxes of all severities ranked"
-        " in"
-        " one list, which is not the mean over settings), greatest loss first. Numbers of classes with fewer"
-        f" than {FEW_OBJECTS} objects (in grey) are unreliable."
+        "mAP of each class on clean images, and its mean over the settings of each shift and over shifts,"
+        f" greatest loss first. Numbers of classes with fewer than {FEW_OBJECTS} objects (in grey) are"
+        " unreliable."
     )
     return Section("Which classes suffer most?", tag("div", *cards, cls="stack"), "Classes", lead)
 
@@ -352,15 +348,16 @@ def _chart(view: View, shift: str, rows: pl.DataFrame, top: float) -> Html:
 
 
 def _table(view: View, models: list[str]) -> Html:
-    clean, shifted = (view.compute(metrics.tide, where, by=("model",)) for where in (UNTOUCHED, ~UNTOUCHED))
+    clean = view.compute(metrics.tide, UNTOUCHED, by=("model",))
+    shifted = view.compute(metrics.mean_tide, by=("model",))
     lines = [
         [model, name, *(_tide_errors_cell(frame, model, kind) for kind in KINDS)]
         for model in models
         for name, frame in (("clean", clean), ("shifted", shifted))
     ]
     caption = (
-        "Cost of each kind of error in average precision at IoU 0.50, with its 95 % interval; all shifted"
-        " images together"
+        "Cost of each kind of error in average precision at IoU 0.50, with its 95 % interval; shifted is the"
+        " mean over the settings of each shift, then over shifts"
     )
     return grid(["", "images", *KINDS], lines, text=2, caption=caption)
 

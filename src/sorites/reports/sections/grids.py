@@ -1,11 +1,14 @@
-"""The section on grids of shifts: the accuracy surface with the failure contour, and the interaction."""
+"""The section on grids of shifts: surfaces with the failure contour, and the interaction."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from sorites import metrics
 from sorites.core.compositions import TIMES
+from sorites.metrics.detection.at_confidence import CONFIDENCE
 from sorites.reports.components.charts import figure_of, plot, share_text
 from sorites.reports.components.markup import (
     DASH,
@@ -22,7 +25,7 @@ from sorites.reports.components.markup import (
     tag,
 )
 from sorites.reports.section import Section, add_section
-from sorites.reports.view import View
+from sorites.reports.view import View, box_models
 
 # From white (0 %) to dark blue (100 %).
 SCALE = [[0.0, "#f7fbff"], [0.5, "#6baed6"], [1.0, "#08306b"]]
@@ -31,63 +34,133 @@ CONTOUR = "#d55e00"
 ALPHA = 0.05
 
 
+@dataclass(frozen=True)
+class Surface:
+    """A number at each combination of severities.
+
+    Attributes:
+        quantity: What the number is, as a heading.
+        cells: The answer of a metric of grids.
+    """
+
+    quantity: str
+    cells: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Maps:
+    """The numbers of the grids of classifiers, or of detectors.
+
+    Attributes:
+        surfaces: The surfaces; the first is drawn with the contour.
+        contour: The failure contour.
+        named: What happens at the contour.
+        excess: The interaction.
+        joint: The quantity of the interaction, as a column of it.
+    """
+
+    surfaces: tuple[Surface, ...]
+    contour: pl.DataFrame
+    named: str
+    excess: pl.DataFrame
+    joint: str
+
+    def of(self, shift: str, model: str) -> Maps:
+        """Return the numbers of one shift and model."""
+
+        def own(frame: pl.DataFrame) -> pl.DataFrame:
+            return frame.filter(pl.col("shift") == shift, pl.col("model") == model)
+
+        surfaces = tuple(Surface(surface.quantity, own(surface.cells)) for surface in self.surfaces)
+        return replace(self, surfaces=surfaces, contour=own(self.contour), excess=own(self.excess))
+
+    def __bool__(self) -> bool:
+        return self.surfaces[0].cells.height > 0
+
+
 @add_section(order=33)
 def shift_grids(view: View) -> Section | None:
     """Surface, contour and interaction of each grid and model; absent without a grid."""
-    surface = view.compute(metrics.grid_accuracy)
-    if not surface.height:
+    kinds = [maps for maps in (_of_classifiers(view), _of_detectors(view)) if maps]
+    if not kinds:
         return None
-    contour, excess = view.compute(metrics.failure_contour), view.compute(metrics.interaction)
+    shifts = pl.concat([maps.surfaces[0].cells["shift"] for maps in kinds]).unique(maintain_order=True)
     blocks: list[Html] = []
-    for shift in surface["shift"].unique(maintain_order=True):
-        of_shift = pl.col("shift") == shift
-        cards = {
-            model: _cards(
-                view,
-                shift,
-                *(part.filter(of_shift, pl.col("model") == model) for part in (surface, contour, excess)),
-            )
-            for model in view.models
-            if surface.filter(of_shift, pl.col("model") == model).height
-        }
-        blocks.append(
-            join(
-                [
-                    tag("h3", shift),
-                    _sentences(excess.filter(of_shift)),
-                    picked(f"grid-{len(blocks)}", "Model", cards),
-                ]
-            )
-        )
+    for shift in shifts:
+        cards, said = {}, []
+        for maps in kinds:
+            for model in view.models:
+                own = maps.of(shift, model)
+                if own:
+                    cards[model] = _cards(view, shift, own)
+                    said += _sentences(own)
+        title, sentences = tag("h3", shift), tag("ul", *said) if said else EMPTY
+        blocks.append(join([title, sentences, picked(f"grid-{len(blocks)}", "Model", cards)]))
     lead = (
-        "Two or three shifts at once. Each cell is the accuracy at one combination of severities, on the same"
+        "Two or three shifts at once. Each cell is the value at one combination of severities, on the same"
         " images; darker is better, and hovering shows the interval and n. The orange line is the failure"
-        " contour: the severity at which accuracy is half-way between clean accuracy and chance, with its"
-        " 95 % interval (bootstrap over samples). The interaction is the joint loss minus the sum of the"
-        " losses of each shift alone, in points of accuracy, paired over samples."
+        f" contour: {' '.join(_CONTOURS[maps.joint] for maps in kinds)} Its 95 % interval is a bootstrap over"
+        " samples. The interaction is the joint loss minus the sum of the losses of each shift alone, in"
+        " points, paired over samples."
     )
     return Section("What if two things go wrong at once?", join(blocks), "Shift grids", lead)
 
 
-def _cards(
-    view: View, shift: str, surface: pl.DataFrame, contour: pl.DataFrame, excess: pl.DataFrame
-) -> Html:
+_CONTOURS = {
+    "accuracy": "for classifiers, the severity at which accuracy is half-way from clean accuracy to chance.",
+    "recall": (
+        "for detectors, the severity at which half of the objects that are found in the clean image are"
+        f" lost (IoU 0.50, confidence from {CONFIDENCE:g} on)."
+    ),
+}
+
+
+def _of_classifiers(view: View) -> Maps | None:
+    surface = view.compute(metrics.grid_accuracy)
+    if not surface.height:
+        return None
+    return Maps(
+        (Surface("accuracy", surface),),
+        view.compute(metrics.failure_contour),
+        "half accuracy",
+        view.compute(metrics.interaction),
+        "accuracy",
+    )
+
+
+def _of_detectors(view: View) -> Maps | None:
+    if not box_models(view):
+        return None
+    kept = view.compute(metrics.grid_kept)
+    if not kept.height:
+        return None
+    return Maps(
+        (Surface("objects still found", kept), Surface("mAP", view.compute(metrics.grid_map))),
+        view.compute(metrics.box_failure_contour),
+        "half of the objects lost",
+        view.compute(metrics.box_interaction),
+        "recall",
+    )
+
+
+def _cards(view: View, shift: str, maps: Maps) -> Html:
     """Return one surface per severity of the third shift, if there is one, and the table of interactions."""
-    thirds = surface["third"].unique().sort().to_list()
-    maps = []
-    for third in thirds:
-        same = pl.col("third").eq_missing(pl.lit(third, pl.Float64))
-        named = "" if third is None else f"{shift.split(TIMES)[2]} {number(third)}"
-        lines = contour if third is None else pl.DataFrame(schema=contour.schema)
-        maps.append(_surface(view, shift, surface.filter(same), lines, named))
-    table = tag("article", _table(shift, excess), cls="card")
-    return tag("div", *maps, table, cls="cards two")
+    cards = []
+    for k, surface in enumerate(maps.surfaces):
+        for third in surface.cells["third"].unique().sort().to_list():
+            same = pl.col("third").eq_missing(pl.lit(third, pl.Float64))
+            named = "" if third is None else f"{shift.split(TIMES)[2]} {number(third)}"
+            cells = Surface(surface.quantity, surface.cells.filter(same))
+            contour = maps if third is None and not k else None
+            cards.append(_surface(view, shift, cells, contour, named))
+    table = tag("article", _table(shift, maps), cls="card")
+    return tag("div", *cards, table, cls="cards two")
 
 
-def _surface(view: View, shift: str, cells: pl.DataFrame, contour: pl.DataFrame, named: str) -> Html:
+def _surface(view: View, shift: str, surface: Surface, contour: Maps | None, named: str) -> Html:
     """Return the heat map of two severities, with the contour of the second at each of the first."""
     first, second = shift.split(TIMES)[:2]
-    rows = cells.to_dicts()
+    rows = surface.cells.to_dicts()
     xs, ys = (sorted({row[axis] for row in rows}) for axis in ("first", "second"))
     by_cell = {(row["first"], row["second"]): row for row in rows}
     drawn = figure_of([], _axis(view, first), _axis(view, second), xaxis=_ticks(xs), yaxis=_ticks(ys))
@@ -110,10 +183,13 @@ def _surface(view: View, shift: str, cells: pl.DataFrame, contour: pl.DataFrame,
             "hovertemplate": "%{customdata}<extra></extra>",
         }
     )
-    _draw_contour(drawn, contour.sort("first"), xs, ys)
+    heading, label = surface.quantity, f"{surface.quantity} at each severity of {first} and {second}"
+    if named:
+        heading = f"{heading} · {named}"
+    if contour is not None:
+        _draw_contour(drawn, contour.contour.sort("first"), contour.named, xs, ys)
+        heading, label = f"{heading} and failure contour", f"{label}, with the contour of {contour.named}"
     drawn.update_layout(height=330, showlegend=False)
-    heading = f"accuracy · {named}" if named else "accuracy and failure contour"
-    label = f"Accuracy at each severity of {first} and {second}, with the contour of half accuracy"
     return tag("article", tag("h4", heading), plot(drawn, label), cls="card")
 
 
@@ -144,8 +220,8 @@ def _ticks(severities: list[float]) -> dict[str, object]:
     }
 
 
-def _draw_contour(drawn: object, contour: pl.DataFrame, xs: list[float], ys: list[float]) -> None:
-    """Draw the line where accuracy is half-way to chance; bounds beyond the map end at its edge."""
+def _draw_contour(drawn: object, contour: pl.DataFrame, named: str, xs: list[float], ys: list[float]) -> None:
+    """Draw the failure contour; bounds beyond the map end at its edge."""
     import numpy as np
 
     known = contour.filter(pl.col("value").is_not_null())
@@ -161,7 +237,7 @@ def _draw_contour(drawn: object, contour: pl.DataFrame, xs: list[float], ys: lis
     up = [position(high) - at for high, at in zip(known["high"], y, strict=True)]
     down = [at - position(low) for low, at in zip(known["low"], y, strict=True)]
     hover = [
-        f"half accuracy at {number(row['value'])}"
+        f"{named} at {number(row['value'])}"
         f" [{number(row['low']) if row['low'] is not None else DASH},"
         f" {number(row['high']) if row['high'] is not None else 'beyond'}]"
         for row in known.to_dicts()
@@ -181,19 +257,19 @@ def _draw_contour(drawn: object, contour: pl.DataFrame, xs: list[float], ys: lis
     )
 
 
-def _table(shift: str, excess: pl.DataFrame) -> Html:
+def _table(shift: str, maps: Maps) -> Html:
     """Return the interaction at each combination, largest first."""
     names = shift.split(TIMES)
     lines = []
     for row in (
-        excess.filter(pl.col("first").is_not_null()).sort("value", descending=True).head(12).to_dicts()
+        maps.excess.filter(pl.col("first").is_not_null()).sort("value", descending=True).head(12).to_dicts()
     ):
         severities = " · ".join(number(row[axis]) for axis in ("first", "second", "third")[: len(names)])
         interval = between(points(row["low"]), points(row["high"])) if row["low"] is not None else DASH
         lines.append(
             [
                 severities,
-                percent(row["accuracy"]),
+                percent(row[maps.joint]),
                 percent(row["expected"]),
                 join([points(row["value"]), tag("small", interval)]),
                 _p_value(row["p_adjusted"]),
@@ -204,7 +280,7 @@ def _table(shift: str, excess: pl.DataFrame) -> Html:
         "Interaction: joint loss minus the sum of the losses, in points, with its 95 % interval; p is"
         " corrected for all combinations (Holm). Severe shifts cannot add up: their values are negative."
     )
-    heads = [" · ".join(names), "accuracy", "if additive", "interaction", "p", "n"]
+    heads = [" · ".join(names), maps.joint, "if additive", "interaction", "p", "n"]
     return grid(heads, lines, text=1, caption=caption) if lines else EMPTY
 
 
@@ -214,13 +290,11 @@ def _p_value(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _sentences(excess: pl.DataFrame) -> Html:
-    """Say for each model whether the shifts cost more together than the sum of their losses."""
+def _sentences(maps: Maps) -> list[Html]:
+    """Say whether the shifts cost more together than the sum of their losses."""
     texts = []
-    for row in excess.filter(pl.col("first").is_null()).sort("model").to_dicts():
-        cells = excess.filter(
-            pl.col("model") == row["model"], pl.col("first").is_not_null(), pl.col("p_adjusted") < ALPHA
-        )
+    for row in maps.excess.filter(pl.col("first").is_null()).to_dicts():
+        cells = maps.excess.filter(pl.col("first").is_not_null(), pl.col("p_adjusted") < ALPHA)
         more, less = (int((sign * cells["value"] > 0).sum()) for sign in (1, -1))
         texts.append(
             tag(
@@ -230,4 +304,4 @@ def _sentences(excess: pl.DataFrame) -> Html:
                 f" up; of all combinations, {more} cost significantly more than the sum and {less} less",
             )
         )
-    return tag("ul", *texts) if texts else EMPTY
+    return texts

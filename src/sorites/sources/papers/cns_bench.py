@@ -6,6 +6,9 @@ scale.
     ROOT/classes.tsv             number, tab and class, for classes other than ImageNet's;
                                  ?classes=FILE if it is elsewhere
 
+Folders of two sliders at once (``snow x night/002_cup/seed_0034_snow_0500_night_1000.png``), which Sorites
+writes, are grids: such images have both severities as params.
+
 A sample is one trajectory (shift / class / seed): its image at scale 0 is the clean one, and the scale
 of the others is their severity. Images made with the published scripts
 (``seed_0034_startnoise_0750_scale_1000m.png``) are read too. Dünkel et al., "CNS-Bench: Benchmarking
@@ -17,13 +20,15 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sorites.core import CLEAN, FileRef, Sample, Setting, add_source
+from sorites.core.compositions import TIMES
 from sorites.core.errors import Notice, SoritesError, as_utf8
 from sorites.core.labels import Labels, imagenet, labels
 from sorites.core.messages import option as cli_option
@@ -143,7 +148,10 @@ def as_imagenet() -> ClassNumbers:
 
 ANNOTATIONS = "annotations_cns.json"
 RULES = ("whole", "completed", "all")
-_NAME = re.compile(r"seed_(\d+)(?:_startnoise_\d+)?_scale_(-?\d+)m?")
+_SCALE = r"(-?\d+(?:\.\d+)?)"
+_NAME = re.compile(rf"seed_(\d+)(?:_startnoise_\d+)?_scale_{_SCALE}m?")
+# Characters of a number in a file name, at most.
+_MAX_DIGITS = 30
 _FIELDS: dict[str, tuple[type, ...]] = {
     "image": (str,),
     "seed": (int,),
@@ -153,20 +161,36 @@ _FIELDS: dict[str, tuple[type, ...]] = {
 }
 
 
+# A folder of figures among those of shifts.
+SHEETS = "sheets"
+# The severities of the sliders of an image.
+Point = tuple[float, ...]
+
+
 @dataclass(frozen=True)
 class CnsImage:
-    """An image of a trajectory: its path below the root, and its shift, class number, seed and scale."""
+    """An image of a trajectory: its path below the root, and its shift, class number, seed and scale.
+
+    ``pair`` has the severities of two sliders at once, in the order of the shift's name ``a x b``; then the
+    scale is not used.
+    """
 
     path: str
     shift: str
     number: int
     seed: int
     scale: float
+    pair: tuple[float, ...] = ()
 
     @property
     def trajectory(self) -> str:
         """The id of the trajectory: shift / class / seed."""
         return f"{self.shift}/{self.number:03d}/seed_{self.seed:04d}"
+
+    @property
+    def at(self) -> tuple[float, ...]:
+        """The severities of its sliders."""
+        return self.pair or (self.scale,)
 
 
 @add_source
@@ -188,7 +212,7 @@ def cns_bench(path: str | None, labels: Labels) -> list[Sample]:
     root, images = _list_images(location, options.get("annotations"), space)
     digests = GENERATED.digests(root)
     selected = _trajectories(images, options.get("trajectories", "whole"), root)
-    steps = sorted({image.scale for image in selected} - {0.0})
+    steps = sorted({image.scale for image in selected if not image.pair} - {0.0})
     return [
         _sample(
             file_in(root, image.path, digests.get(image.path, "")),
@@ -214,6 +238,8 @@ def _list_images(path: Path, annotation_file: str | None, space: ClassNumbers) -
         )
     annotations = path / ANNOTATIONS if annotation_file is None else path_of(annotation_file)
     has_annotations = annotation_file is not None or is_file(annotations)
+    if has_annotations and is_file(annotations):
+        GENERATED.verify(annotations)
     images = list(_read_annotations(annotations, space) if has_annotations else _walk(path, space))
     if not images:
         raise SoritesError(
@@ -264,6 +290,8 @@ def _check(image: CnsImage, where: object, space: ClassNumbers) -> CnsImage:
 
 def _walk(root: Path, space: ClassNumbers) -> Iterator[CnsImage]:
     for shift in subfolders(root):
+        if shift.name == SHEETS:
+            continue
         for folder in subfolders(shift):
             number = space.of_folder(folder.name, folder)
             for file in entries(folder):
@@ -272,17 +300,54 @@ def _walk(root: Path, space: ClassNumbers) -> Iterator[CnsImage]:
 
 
 def _from_file(file: Path, root: Path, shift: str, number: int, space: ClassNumbers) -> CnsImage:
-    seed, scale = _seed_and_scale(file)
-    return _check(
-        CnsImage(file.relative_to(root).as_posix(), shift, number, seed, scale), file.parent.parent, space
+    path = file.relative_to(root).as_posix()
+    if TIMES in shift:
+        seed, pair = _seed_and_pair(file, shift)
+        image = CnsImage(path, shift, number, seed, 0.0, pair)
+    else:
+        seed, scale = _seed_and_scale(file)
+        image = CnsImage(path, shift, number, seed, scale)
+    return _check(image, file.parent.parent, space)
+
+
+def scale_name(scale: float) -> str:
+    """Return a scale as in file names: in thousandths, with four digits and decimals where it has more.
+
+    ``_scale_of`` gives the same float back.
+    """
+    thousandths = Decimal(repr(float(scale))).scaleb(3)
+    if thousandths == thousandths.to_integral_value():
+        return f"{int(thousandths):04d}"
+    whole, _, decimals = format(abs(thousandths).normalize(), "f").partition(".")
+    return f"{'-' * (scale < 0)}{int(whole):04d}.{decimals}"
+
+
+def _scale_of(text: str) -> float:
+    return float(Decimal(text).scaleb(-3))
+
+
+def pair_name(shift: str, seed: int, pair: Sequence[float]) -> str:
+    """Return the file name, without its suffix, of an image with several sliders at once."""
+    parts = (
+        f"_{name}_{scale_name(severity)}" for name, severity in zip(shift.split(TIMES), pair, strict=True)
     )
+    return f"seed_{seed:04d}{''.join(parts)}"
+
+
+def _seed_and_pair(file: Path, shift: str) -> tuple[int, tuple[float, ...]]:
+    names = shift.split(TIMES)
+    match = re.fullmatch(rf"seed_(\d+){''.join(f'_{re.escape(name)}_{_SCALE}' for name in names)}", file.stem)
+    if not match or max(map(len, match.groups())) > _MAX_DIGITS:
+        example = pair_name(shift, 34, [0.5] * len(names))
+        raise SoritesError(f"{file}: expected a name like {example}.jpg")
+    return int(match[1]), tuple(_scale_of(text) for text in match.groups()[1:])
 
 
 def _seed_and_scale(file: Path | PurePosixPath) -> tuple[int, float]:
     match = _NAME.fullmatch(file.stem)
-    if not match or len(match[1]) > 9 or len(match[2]) > 9:
+    if not match or len(match[1]) > 9 or len(match[2]) > _MAX_DIGITS or abs(_scale_of(match[2])) >= 10**6:
         raise SoritesError(f"{file}: expected a name like seed_0034_scale_1000.jpg")
-    return int(match[1]), int(match[2]) / 1000
+    return int(match[1]), _scale_of(match[2])
 
 
 def named_image(path: str) -> CnsImage:
@@ -301,16 +366,16 @@ def named_image(path: str) -> CnsImage:
 
 def _trajectories(images: Iterable[CnsImage], rule: str, root: Path) -> list[CnsImage]:
     """Return the images selected by the rule, grouped by trajectory; two images at one scale are an error."""
-    trajectories: dict[str, dict[float, CnsImage]] = {}
-    for image in sorted(images, key=lambda s: (s.trajectory, s.scale, s.path)):
+    trajectories: dict[str, dict[Point, CnsImage]] = {}
+    for image in sorted(images, key=lambda s: (s.trajectory, s.at, s.path)):
         steps = trajectories.setdefault(image.trajectory, {})
-        if image.scale in steps:
-            duplicates = f"{steps[image.scale].path} and {image.path}"
+        if image.at in steps:
+            duplicates = f"{steps[image.at].path} and {image.path}"
+            scale = " x ".join(f"{scale:g}" for scale in image.at)
             raise SoritesError(
-                f"{root}: two images of {image.trajectory} at scale {image.scale:g}: {duplicates}."
-                " Remove one."
+                f"{root}: two images of {image.trajectory} at scale {scale}: {duplicates}. Remove one."
             )
-        steps[image.scale] = image
+        steps[image.at] = image
     if rule == "completed":
         _add_clean_images(trajectories)
     if rule != "all":
@@ -318,26 +383,29 @@ def _trajectories(images: Iterable[CnsImage], rule: str, root: Path) -> list[Cns
     return [image for steps in trajectories.values() for _, image in sorted(steps.items())]
 
 
-def _add_clean_images(trajectories: dict[str, dict[float, CnsImage]]) -> None:
+def _add_clean_images(trajectories: dict[str, dict[Point, CnsImage]]) -> None:
     """Copy missing images of scale 0 from the same class and seed under another shift."""
     starts = {
-        (s.number, s.seed): s for steps in trajectories.values() for s in steps.values() if s.scale == 0
+        (s.number, s.seed): s for steps in trajectories.values() for s in steps.values() if not any(s.at)
     }
     for steps in trajectories.values():
         any_ = next(iter(steps.values()))
-        if 0.0 not in steps and (any_.number, any_.seed) in starts:
-            steps[0.0] = replace(starts[any_.number, any_.seed], shift=any_.shift)
+        zero = (0.0,) * len(any_.at)
+        if zero not in steps and (any_.number, any_.seed) in starts:
+            start = starts[any_.number, any_.seed]
+            steps[zero] = replace(start, shift=any_.shift, pair=zero if any_.pair else ())
 
 
 def _complete_only(
-    trajectories: dict[str, dict[float, CnsImage]], root: Path
-) -> dict[str, dict[float, CnsImage]]:
+    trajectories: dict[str, dict[Point, CnsImage]], root: Path
+) -> dict[str, dict[Point, CnsImage]]:
     """Return the trajectories that have every scale; warn about the others."""
     scales = {scale for steps in trajectories.values() for scale in steps}
     complete = {name: steps for name, steps in trajectories.items() if steps.keys() == scales}
     if not complete:
+        listed = [scale[0] if len(scale) == 1 else scale for scale in sorted(scales)]
         raise SoritesError(
-            f"no trajectory in {root} has all of the scales {sorted(scales)}. Add ?trajectories=all to keep"
+            f"no trajectory in {root} has all of the scales {listed}. Add ?trajectories=all to keep"
             " incomplete ones."
         )
     if len(complete) < len(trajectories):
@@ -350,6 +418,9 @@ def _complete_only(
 
 def _sample(file: FileRef, image: CnsImage, steps: list[float], label: int) -> Sample:
     clean = Sample(image.trajectory, file, label)
-    if image.scale == 0:
+    if not any(image.at):
         return clean
+    if image.pair:
+        params = dict(zip(image.shift.split(TIMES), image.pair, strict=True))
+        return replace(clean, shift=image.shift, setting=Setting(None, params))
     return replace(clean, shift=image.shift, setting=Setting(image.scale, level=steps.index(image.scale) + 1))

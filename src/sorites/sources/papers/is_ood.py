@@ -20,20 +20,23 @@ import functools
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+
+import polars as pl
 
 from sorites.core import Attr, FileRef, Sample, Setting, add_source
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.messages import option
-from sorites.core.rng import hashed_order
+from sorites.core.packed import Block, PackedSamples, SampleList, packed
 from sorites.core.specs import split_path
-from sorites.io.paths import entries, is_dir, is_file, is_relative_inside, path_of, subfolders
-from sorites.io.readers import lines, parse_integer
+from sorites.io.paths import entries, is_dir, is_file, path_of, subfolders
+from sorites.io.readers import parse_integer
 from sorites.io.tables import csv
+from sorites.sources.papers.listed import Graded, Missing, PresentFiles, ids_below, labels_of, read_list
 from sorites.sources.written import STYLED
 
 
@@ -72,37 +75,18 @@ class Request:
     present: bool
 
     @functools.cached_property
-    def above(self) -> int:
-        """The number of characters of a path that belong to the root."""
-        return len(str(self.root / "x")) - 1
-
-    def below(self, path: str) -> str:
-        """Return a path relative to the root, which is the id of a sample."""
-        return path[self.above :] if os.sep == "/" else path[self.above :].replace(os.sep, "/")
+    def prefix(self) -> str:
+        """The root as text, to which the id of a sample is appended: its path relative to the root."""
+        return str(self.root / "x")[:-1]
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
         """The digests of the images by id; empty if Sorites did not draw them."""
         return STYLED.digests(self.root)
 
-    def digest(self, path: str) -> str:
-        """Return the digest of an image; empty if it is unknown."""
-        return self.digests.get(self.below(path), "") if self.digests else ""
-
-
-# The path of a listed image, and its sample. Paths are strings, because creating millions of ``Path``
-# objects takes minutes.
-Listed = tuple[str, Sample]
-
-
-def _join(folder: str, line: str) -> str:
-    """Return ``str(Path(folder) / line)``, with a fast path for normalised lines."""
-    plain = os.sep == "/" and "//" not in line and "/." not in line and line[0] != "." and line[-1] != "/"
-    return f"{folder}/{line}" if plain else str(Path(folder) / line)
-
 
 @add_source
-def is_ood(path: str | None, labels: Labels) -> list[Sample]:
+def is_ood(path: str | None, labels: Labels) -> Sequence[Sample]:
     """Read the lists of IS-OOD for your images: is_ood:ROOT[,imagenet21k][,syn_is][,each=N][,present].
 
     ``imagenet21k`` or ``syn_is`` reads only that set. Missing files are an error that lists them, unless
@@ -112,13 +96,39 @@ def is_ood(path: str | None, labels: Labels) -> list[Sample]:
     request = _parse(path)
     lists = request.root / "imglist"
     label_of = {name: index for index, name in reversed([*enumerate(labels.ids)])}
-    images = [*_in_distribution(request, lists, label_of)]
-    for name in request.sets:
-        cells = sorted((part, cell) for part in SETS[name] for cell in _cells(lists / part))
-        for part, cell in cells:
-            image_folder = request.root / part.split("/")[0]
-            images += _graded(name, request, image_folder, cell, label_of)
-    return _existing(images, request)
+    present, missing = PresentFiles(request.root), Missing()
+    cells = [
+        (name, part, cell)
+        for name in request.sets
+        for part, cell in sorted((part, cell) for part in SETS[name] for cell in _cells(lists / part))
+    ]
+    in_distribution = [*_in_distribution(request, lists, label_of)]
+    ids = pl.Series("id", [sample.id for sample in in_distribution], pl.String)
+    present.list_folders_of(ids)
+    for _, part, cell in cells:
+        present.list_folders_of(_ids(part, cell, request))
+    blocks: list[Block | SampleList] = [SampleList(_kept(in_distribution, ids, present, missing))]
+    for name, part, cell in cells:
+        ids = _ids(part, cell, request)
+        found = present.among(ids)
+        missing.add(ids.filter(~found).head(3).to_list(), int((~found).sum()))
+        kept = ids.filter(found)
+        if len(kept):
+            blocks.append(_graded(name, request, cell).block(kept, labels_of(kept, WNID.pattern, label_of)))
+    samples = PackedSamples(blocks)
+    _report(missing, request, len(samples))
+    return packed(samples)
+
+
+def _ids(part: str, cell: Path, request: Request) -> pl.Series:
+    STYLED.verify(cell)
+    return ids_below(read_list(cell, request.each), part.split("/")[0])
+
+
+def _kept(samples: Sequence[Sample], ids: pl.Series, present: PresentFiles, missing: Missing) -> list[Sample]:
+    found = present.among(ids)
+    missing.add(ids.filter(~found).head(3).to_list(), int((~found).sum()))
+    return [sample for sample, there in zip(samples, found, strict=True) if there]
 
 
 def _parse(path: str | None) -> Request:
@@ -153,38 +163,18 @@ def _cells(folder: Path) -> list[Path]:
     return [Path(entry.path) for entry in entries(folder) if CELL.fullmatch(entry.name)]
 
 
-def _lines(file: Path, each: int | None) -> list[str]:
-    """Return the paths of a list without leading ``./``; with ``each``, a deterministic random subset."""
-    STYLED.verify(file)
-    paths = []
-    for number, text in enumerate(lines(file, "a list of images, one path per line"), start=1):
-        if line := text.strip().removeprefix("./"):
-            if not is_relative_inside(line):
-                raise SoritesError(
-                    f"{file}, line {number}: expected a path below the folder of the images, got {line!r}"
-                )
-            paths.append(line)
-    return paths if each is None else hashed_order(paths, lambda line: [line])[:each]
-
-
-def _graded(
-    name: str, request: Request, images: Path, cell: Path, label_of: Mapping[str, int]
-) -> Iterator[Listed]:
-    """Yield the images of one list; shared objects are created once, because lists are long."""
+def _graded(name: str, request: Request, cell: Path) -> Graded:
+    """Return what the images of one list share."""
     covariate, semantic = (int(level) + 1 for level in CELL.fullmatch(cell.name).groups())  # type: ignore[union-attr]
-    levels = Attr("sem_level", str(semantic)), Attr("cov_level", str(covariate))
-    setting = Setting(None, {"cov_level": covariate, "sem_level": semantic})
-    folder, part, generated = str(images), cell.parent.name, name == "syn_is"
-    for line in _lines(cell, request.each):
-        wnid, path = WNID.search(line), _join(folder, line)
-        label = label_of.get(wnid[0]) if wnid else None
-        split = "unknown" if label is None else part
-        attrs = (*levels, *_generated(line)) if generated else levels
-        image = FileRef(path, digest=request.digest(path))
-        yield (
-            path,
-            Sample(request.below(path), image, label, attrs=attrs, split=split, shift=name, setting=setting),
-        )
+    return Graded(
+        request.prefix,
+        name,
+        cell.parent.name,
+        (Attr("sem_level", str(semantic)), Attr("cov_level", str(covariate))),
+        Setting(None, {"cov_level": covariate, "sem_level": semantic}),
+        _generated if name == "syn_is" else None,
+        request.digests,
+    )
 
 
 def _generated(line: str) -> tuple[Attr, ...]:
@@ -193,18 +183,18 @@ def _generated(line: str) -> tuple[Attr, ...]:
     return (Attr("word", parts[1]), Attr("style", parts[2])) if len(parts) == 3 else ()
 
 
-def _in_distribution(request: Request, lists: Path, label_of: Mapping[str, int]) -> Iterator[Listed]:
+def _in_distribution(request: Request, lists: Path, label_of: Mapping[str, int]) -> Iterator[Sample]:
     images = request.root / "imagenet1k"
     solution, folders = _solution(images), _class_folders(images / "val")
-    for line in _lines(lists / IN_DISTRIBUTION, request.each):
+    file = lists / IN_DISTRIBUTION
+    STYLED.verify(file)
+    for line in read_list(file, request.each).to_list():
         name = Path(line).stem
         where = folders.get(Path(line).name)
-        path = _join(str(images), line) if where is None else str(images / "val" / where / Path(line).name)
-        label = label_of.get(where or solution.get(name, ""))
-        yield (
-            path,
-            Sample(request.below(path), FileRef(path, digest=request.digest(path)), label, split="test"),
-        )
+        below = Path(line).as_posix() if where is None else f"val/{where}/{Path(line).name}"
+        id_ = f"imagenet1k/{below}"
+        image = FileRef(f"{request.prefix}{id_}", digest=request.digests.get(id_, ""))
+        yield Sample(id_, image, label_of.get(where or solution.get(name, "")), split="test")
 
 
 def _solution(images: Path) -> dict[str, str]:
@@ -230,35 +220,12 @@ def _class_folders(val: Path) -> dict[str, str]:
     return {name: wnid for wnid in wnids for name in os.listdir(val / wnid)}
 
 
-def _existing(images: Iterable[Listed], request: Request) -> list[Sample]:
-    """Return the samples whose file exists; missing ones are an error, or a warning with ``present``."""
-    # Each folder is listed only once.
-    names_in = functools.cache(
-        lambda folder: frozenset(os.listdir(folder)) if os.path.isdir(folder) else frozenset()
-    )
-    existing: list[Sample] = []
-    missing: list[str] = []
-    for path, sample in images:
-        folder, _, name = path.rpartition(os.sep)
-        if name in names_in(folder):
-            existing.append(sample)
-        else:
-            missing.append(sample.id)
-    if missing:
-        message = _describe_missing(missing, request.root, len(existing) + len(missing))
-        if not request.present:
-            raise SoritesError(f"{message}\nTo skip them: is_ood:{request.root},present")
-        warnings.warn(Notice(message, code="missing_images", count=len(missing)), stacklevel=3)
-    return existing
-
-
-def _describe_missing(ids: list[str], root: Path, total: int) -> str:
-    """Return a message with the number of missing images per set and the first of them."""
-    by_set: dict[str, list[str]] = {}
-    for id_ in ids:
-        by_set.setdefault(id_.partition("/")[0], []).append(id_)
-    rows = [f"is_ood: {len(ids)} of {total} listed images are missing:"]
-    for name, members in sorted(by_set.items()):
-        absent = "" if is_dir(root / name) else f"; no folder {root / name}"
-        rows.append(f"  {name}: {len(members)}{absent}, first {', '.join(members[:3])}")
-    return "\n".join(rows)
+def _report(missing: Missing, request: Request, existing: int) -> None:
+    """Raise an error about missing images, or warn with ``present``."""
+    if not missing.total:
+        return
+    first = f"is_ood: {missing.total} of {existing + missing.total} listed images are missing:"
+    message = "\n".join([first, *missing.lines(request.root)])
+    if not request.present:
+        raise SoritesError(f"{message}\nTo skip them: is_ood:{request.root},present")
+    warnings.warn(Notice(message, code="missing_images", count=missing.total), stacklevel=3)

@@ -3,7 +3,7 @@
 Importing this package imports torch; ``sorites.training`` exposes the same names lazily.
 """
 
-from sorites.training.augment.augmix import AugMix, jsd_loss
+from sorites.training.augment.augmix import AugMix, AugMixReleased, jsd_loss
 from sorites.training.augment.base import Augmentation, Chain, Flip, Mixing, NoAugment
 from sorites.training.augment.digital import Digital
 from sorites.training.augment.named import Cascade, augmentation
@@ -13,6 +13,7 @@ from sorites.training.augment.transform import ImageTransform
 
 __all__ = [
     "AugMix",
+    "AugMixReleased",
     "Augmentation",
     "CameraAugment",
     "Cascade",

@@ -184,6 +184,14 @@ class AugMix(Mixing):
         augmented = self.chains(images)
         return torch.lerp(images, augmented, weights.to(images.device, images.dtype)[:, None, None, None])
 
+    def sums(self, step: int, steps: int) -> bool:
+        """Return whether the image after a step of a chain is added to the mixture."""
+        return step == steps - 1
+
+    def weighted(self, image: ImageU8, share: float) -> NDArray[np.float32]:
+        """Return the part that an image of a chain has in the mixture."""
+        return np.float32(share / 255) * image
+
     def chains(self, images: Tensor) -> Tensor:
         """Return the mixture of the chains only, without blending in the images."""
         number, longest = len(images), max(self.depth, MAX_RANDOM_DEPTH)
@@ -197,11 +205,60 @@ class AugMix(Mixing):
         for index, start in enumerate(as_uint8(images)):
             for chain in range(self.width):
                 image = start
-                for step in range(lengths[index][chain] if self.depth == -1 else self.depth):
+                steps = lengths[index][chain] if self.depth == -1 else self.depth
+                for step in range(steps):
                     operation = self.operations[kinds[index][chain][step]]
                     image = operation(image, levels[index][chain][step], signs[index][chain][step])
-                mixed[index] += np.float32(shares[index][chain] / 255) * image
+                    if self.sums(step, steps):
+                        mixed[index] += self.weighted(image, shares[index][chain])
         return torch.from_numpy(mixed).permute(0, 3, 1, 2).contiguous().to(images.device, images.dtype)
+
+
+# The means of ImageNet's colours, by which the released code normalises.
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+
+
+class AugMixReleased(AugMix):
+    """AugMix as the code released with OpticsAugment computes it (``optics_augment/augmix.py``).
+
+    It differs from the paper of AugMix and from its original code in one place: weighted images are summed
+    inside the loop over the depth of a chain, so every intermediate image counts with the weight of the chain
+    and the weights sum to the mean depth (2) instead of 1. The sum is taken over normalised images, so the
+    contrast about ``mean`` is about doubled, and values leave 0..1.
+
+    Args:
+        size: Side of the images in px.
+        severity: As in ``AugMix``, as are ``width``, ``depth`` and ``alpha``.
+        width: Number of chains.
+        depth: Operations per chain; -1 draws 1 to 3.
+        alpha: Parameter of both distributions.
+        mean: Red, green and blue that normalising maps to 0; those of ImageNet in the released code.
+    """
+
+    def __init__(
+        self,
+        size: int | None = None,
+        *,
+        severity: float = 3.0,
+        width: int = 3,
+        depth: int = -1,
+        alpha: float = 1.0,
+        mean: Sequence[float] = IMAGENET_MEAN,
+    ) -> None:
+        super().__init__(size, severity=severity, width=width, depth=depth, alpha=alpha)
+        if len(mean) != 3 or not all(0 <= value <= 1 for value in mean):
+            raise SoritesError(f"AugMix: mean must be three values from 0 to 1, got {mean!r}")
+        self.mean = np.asarray(mean, np.float32)
+
+    def sums(self, step: int, steps: int) -> bool:
+        return True
+
+    def weighted(self, image: ImageU8, share: float) -> NDArray[np.float32]:
+        return np.float32(share) * (image * np.float32(1 / 255) - self.mean)
+
+    def chains(self, images: Tensor) -> Tensor:
+        mean = torch.from_numpy(self.mean).to(images.device, images.dtype)
+        return super().chains(images) + mean[:, None, None]
 
 
 def jsd_loss(logits: Tensor | Sequence[Tensor], labels: Tensor, weight: float = 12.0) -> Tensor:

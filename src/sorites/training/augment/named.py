@@ -13,7 +13,7 @@ from torch import Tensor
 from sorites.core import SHIFTS
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import command
-from sorites.training.augment.augmix import AugMix
+from sorites.training.augment.augmix import AugMix, AugMixReleased
 from sorites.training.augment.base import Augmentation, Chain, Flip, NoAugment
 from sorites.training.augment.digital import Digital
 from sorites.training.augment.optics import OpticsAugment
@@ -91,6 +91,7 @@ NAMED: Mapping[str, Callable[..., Augmentation]] = {
     "flip": Flip,
     "optics": OpticsAugment,
     "augmix": AugMix,
+    "augmix_released": AugMixReleased,
     "cascade": Cascade,
     "digital": Digital,
     "lens": LensAugment,
@@ -148,7 +149,7 @@ def of_recipe(names: str, size: int, options: Options) -> Augmentation | None:
 def _names(spec: str) -> list[str]:
     names = [name.strip() for name in spec.split(",")]
     for name in names:
-        if name not in NAMED and name not in SHIFTS.names():
+        if name not in NAMED and name not in SHIFTS:
             available = [*NAMED, *SHIFTS.names()]
             raise UnknownName(
                 "augmentation",
@@ -164,7 +165,7 @@ def _split_options(names: Sequence[str], options: Options) -> tuple[dict[str, An
 
     Some plain options of ``digital`` share their name with a shift.
     """
-    shifts = {key for key, value in options.items() if key in SHIFTS.names() and isinstance(value, Mapping)}
+    shifts = {key for key, value in options.items() if key in SHIFTS and isinstance(value, Mapping)}
     of_parts = {key: value for key, value in options.items() if key in NAMED or key in names or key in shifts}
     return of_parts, {key: value for key, value in options.items() if key not in of_parts}
 

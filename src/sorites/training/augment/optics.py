@@ -1,7 +1,7 @@
 """OpticsAugment: blend images with versions blurred by optical aberrations.
 
 Mueller, Braun and Keuper, "Examining the Impact of Optical Aberrations to Image Classification and Object
-Detection", VI-B.
+Detection", section VII.
 """
 
 from __future__ import annotations

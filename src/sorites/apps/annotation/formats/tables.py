@@ -16,12 +16,14 @@ from typing import Any
 
 import polars as pl
 
+from sorites.analysis.filter.filtering import ANNOTATED, is_partial
+from sorites.analysis.filter.rules import OUTSIDE
 from sorites.apps.annotation.begin import cell_value
 from sorites.apps.annotation.formats.rows import Answered, Labelled, image_name
 from sorites.apps.annotation.task import NONE as NO_CATEGORY
 from sorites.apps.annotation.task import Question, Task
 from sorites.apps.annotation.values import Value
-from sorites.core import table
+from sorites.core import CLEAN, table
 from sorites.core.errors import SoritesError
 from sorites.io.files import write_bytes
 from sorites.io.readers import json_file
@@ -32,23 +34,34 @@ from sorites.sources.detection.boxes import refuse_oriented
 from sorites.sources.papers.focus import NONE, WORDS, CategorySetting, is_common, read_uncommon
 
 FACTS = ("image_id", "sample_id", "class", "shift", "severity")
+# All columns that say something of the image or of who answered.
+OTHER_COLUMNS = ("image", *FACTS, "width", "height", "seconds", "annotator", OUTSIDE)
+
+
+def answer_column(question: Question) -> str:
+    """Return the column of the answers to a question: its id, or ``answer_ID`` if another column has it."""
+    return f"answer_{question.id}" if question.id in OTHER_COLUMNS else question.id
 
 
 def write_table(task: Task, rows: list[Labelled], out: Path) -> int:
     """Write CSV, or parquet if the file name ends in ``.parquet``.
 
-    Several choices are separated by commas; boxes are JSON.
+    Several choices are separated by commas; boxes are JSON. For tasks about validity, the column ``outside``
+    says whether the image lost its class, as the out-of-class filter reads it.
     """
     records = []
+    judges = any(question.valid for question in task.questions)
     for row in rows:
         for answer in row.answers:
-            cells = {q.id: cell(q, answer.values.get(q.id)) for q in task.questions}
+            cells = {answer_column(q): cell(q, answer.values.get(q.id)) for q in task.questions}
             facts = {name: row.facts.get(name) for name in FACTS}
             sizes = {"width": row.width, "height": row.height, "seconds": answer.seconds}
+            lost = {OUTSIDE: lost_class(task, answer.values)} if judges else {}
             records.append(
-                {"image": row.image, **facts, **sizes, "annotator": answer.annotator or None, **cells}
+                {"image": row.image, **facts, **sizes, "annotator": answer.annotator or None, **cells, **lost}
             )
-    frame = pl.DataFrame(records, infer_schema_length=None)
+    kinds = {OUTSIDE: pl.Boolean} if judges else {}
+    frame = pl.DataFrame(records, infer_schema_length=None, schema_overrides=kinds)
     buffer = io.BytesIO()
     frame.write_parquet(buffer) if out.suffix.lower() == ".parquet" else frame.write_csv(buffer)
     write_bytes(buffer.getvalue(), out)
@@ -71,9 +84,10 @@ def cell(question: Question, value: Value) -> str | None:
 def read_table(path: Path, task: Task) -> Iterator[Labelled]:
     """Yield the images of a table with a column ``image`` and columns for some of the task's questions."""
     frame = sheet(path, "a CSV or parquet file with the column image and one column per question")
-    questions = [question for question in task.questions if question.id in frame.columns]
+    questions = [(question, name) for question in task.questions if (name := _column_in(frame, question))]
+    taken = {column for _, column in questions}
     if "image" not in frame.columns or not questions:
-        ids = ", ".join(question.id for question in task.questions)
+        ids = ", ".join(answer_column(question) for question in task.questions)
         raise SoritesError(
             f"{path}: expected the column image and some of {ids}; found {', '.join(frame.columns)}"
         )
@@ -82,16 +96,23 @@ def read_table(path: Path, task: Task) -> Iterator[Labelled]:
         where = f"{path}, row {number}"
         name = str(row["image"]) if row.get("image_id") else image_name(row["image"], where)
         try:
-            values = {q.id: cell_value(q, row[q.id]) for q in questions if row[q.id] not in (None, "")}
+            values = {
+                q.id: cell_value(q, row[column]) for q, column in questions if row[column] not in (None, "")
+            }
             width, height = _integer(row.get("width")), _integer(row.get("height"))
             seconds = _number(row.get("seconds"))
         except (SoritesError, ValueError) as error:
             raise SoritesError(f"{where}: {error}") from error
-        facts = {key: row.get(key) or None for key in FACTS}
+        facts = {key: None if key in taken else row.get(key) or None for key in FACTS}
         facts["severity"] = _number(facts["severity"])
         image = images.setdefault(name, Labelled(name, [], width, height, facts))
         image.answers.append(Answered(values, row.get("annotator") or "", seconds))
     yield from images.values()
+
+
+def _column_in(frame: pl.DataFrame, question: Question) -> str | None:
+    """Return the column with the answers to a question; a file without its own column may use the id."""
+    return next((name for name in (answer_column(question), question.id) if name in frame.columns), None)
 
 
 def _integer(cell: Any) -> int | None:
@@ -105,27 +126,32 @@ def _number(cell: Any) -> float | None:
 # Facts of a run: validity and attributes of images, which are joined to its table when it is read.
 
 
-FACTS_NAME = "annotated"
+FACTS_NAME = ANNOTATED
 CLASS = "class"
+# Severities that differ by less are equal.
+SEVERITY_TOLERANCE = 1e-6
 
 
 def write_facts(task: Task, rows: list[Labelled], out: Path) -> int:
     """Write ``facts/annotated.parquet`` of a run, and return the number of its images with facts.
 
     Images of a run are matched by image id. For images of a source, attributes apply to all images of the
-    sample, and ``valid`` to its clean image only.
+    sample, and validity to the image that was shown: the clean one, or the captured one of its shift and
+    severity. Whether an image lost its class is kept among its degrees too, where the out-of-class filter
+    finds it.
 
     Raises:
         SoritesError: No image is one of the run, or a sample is in several sources of the run.
     """
-    images = table.read(out).select("image_id", *SAMPLE_KEY, "shift").unique().collect()
+    images = table.read(out).select("image_id", *SAMPLE_KEY, "shift", "severity").unique("image_id").collect()
     by_id, by_sample = set(images["image_id"]), images.partition_by("sample_id", as_dict=True)
     facts: dict[str, dict[str, Any]] = {}
     for row in rows:
-        valid, attrs = _valid(task, row.values), list(_attributes(task, row.values)) or None
+        verdict = _verdict(task, row.values)
+        attrs = list(_attributes(task, row.values)) or None
         image_id, sample = str(row.facts.get("image_id") or ""), (row.facts.get("sample_id"),)
         if image_id in by_id:
-            facts[image_id] = {"image_id": image_id, "valid": valid, "attrs": attrs}
+            facts[image_id] = {"image_id": image_id, **verdict, "attrs": attrs}
         elif sample in by_sample and not image_id:
             own = by_sample[sample]
             if own["source"].n_unique() > 1:
@@ -133,16 +159,47 @@ def write_facts(task: Task, rows: list[Labelled], out: Path) -> int:
                     f"several sources of the run {out} have a sample {sample[0]}; annotate the images of the"
                     " run instead"
                 )
-            for key, shift in own.select("image_id", "shift").iter_rows():
-                facts[key] = {"image_id": key, "valid": valid if shift == "clean" else None, "attrs": attrs}
-    nonempty = [fact for fact in facts.values() if fact["valid"] is not None or fact["attrs"]]
+            for key, shift, severity in own.select("image_id", "shift", "severity").iter_rows():
+                shown = verdict if _is_shown(row, shift, severity) else {}
+                facts[key] = {**facts.get(key, {"image_id": key}), **shown, "attrs": attrs}
+    nonempty = [fact for fact in facts.values() if fact.get("valid") is not None or fact["attrs"]]
     if not nonempty:
         raise SoritesError(
             f"none of the {len(rows)} answered images is an image or a sample of the run {out}"
         )
-    schema = pl.Schema({name: table.SCHEMA[name] for name in ("image_id", "valid", "attrs")})
+    schema = pl.Schema({name: table.SCHEMA[name] for name in ("image_id", "valid", "attrs", "degrees")})
     table.write_facts(out, FACTS_NAME, pl.DataFrame(nonempty, schema=schema))
     return len(nonempty)
+
+
+def _is_shown(row: Labelled, shift: str, severity: float | None) -> bool:
+    """Return whether an image of a run is the one of its sample that was shown."""
+    if not row.facts.get("shift"):
+        return shift == CLEAN
+    asked = row.facts.get("severity")
+    same = (
+        severity == asked if severity is None or asked is None else abs(severity - asked) < SEVERITY_TOLERANCE
+    )
+    return shift == row.facts["shift"] and same
+
+
+def _verdict(task: Task, values: Mapping[str, Value]) -> dict[str, Any]:
+    """Return the validity of an image, and whether it lost its class as a degree, if that was asked."""
+    valid = _valid(task, values)
+    if valid is None:
+        return {"valid": None, "degrees": None}
+    lost = lost_class(task, values)
+    value = None if lost is None else float(lost)
+    return {"valid": valid, "degrees": [{"measure": OUTSIDE, "value": value}]}
+
+
+def lost_class(task: Task, values: Mapping[str, Value]) -> bool | None:
+    """Return whether an image lost its class by the answers about validity; None if in part, or not asked."""
+    valid = _valid(task, values)
+    words = [str(values[q.id]) for q in task.questions if q.valid and q.id in values]
+    if valid and any(is_partial(word) for word in words):
+        return None
+    return None if valid is None else not valid
 
 
 def _valid(task: Task, values: Mapping[str, Value]) -> bool | None:

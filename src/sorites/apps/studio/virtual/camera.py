@@ -79,11 +79,11 @@ class Card:
         """True if no more shots fit."""
         return len(self._files) >= self.room
 
-    def add(self, data: bytes) -> str:
+    def add(self, data: bytes, ending: str = "JPG") -> str:
         """Store a photograph and return its path."""
         with self._lock:
             self._taken += 1
-            path = f"{FOLDER}/IMG_{self._taken:04d}.JPG"
+            path = f"{FOLDER}/IMG_{self._taken:04d}.{ending}"
             self._files[path] = data
         return path
 
@@ -333,7 +333,9 @@ class VirtualCamera:
         return None if automatic else Exposure(float(iso or 0), float(tv or 0), float(av or 0))
 
     def _expose(self, exposure: Exposure | None) -> None:
-        path = self.card.add(self.photographer.photograph(exposure, self.faults.take("wrong_exif")))
+        negative = self.values["stillimagequality"]["raw"] != "none"
+        data = self.photographer.photograph(exposure, self.faults.take("wrong_exif"), negative)
+        path = self.card.add(data, "DNG" if negative else "JPG")
         self.taken[path] = self.photographer.last
         # The file exists and the camera is ready, but the event comes late.
         if self.faults.take("late"):

@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from sorites.apps.studio.markers import vision
+from sorites.apps.studio.virtual.dng import encode_dng
 from sorites.core import ImageU8
 from sorites.core.rng import rng_for
 from sorites.optics import convolve
 from sorites.optics.camera import EOS_RP, Body, Exposure, Light, blur, blur_size
 from sorites.optics.develop import develop, program
-from sorites.optics.sensor import Draw, raw
+from sorites.optics.sensor import Draw, raw, sampled
 from sorites.shifts.camera import ES_STUDIO, LUMINANCE, Studio
 
 Matrix = NDArray[np.float64]
@@ -173,12 +174,33 @@ class Room:
         blurred = next(iter(convolve.sweep(light, [blur(f_number, pitch, 0.0, size)], "reflect")))
         return np.maximum(blurred, 0)
 
-    def developed(self, light: Light, lamp: float, exposure: Exposure, rng: np.random.Generator) -> ImageU8:
-        """Return the 8-bit frame of blurred light."""
+    def flickering(self, light: Light, exposure: Exposure, rng: np.random.Generator) -> Light:
+        """Return the light of the screen at the moment of a photograph."""
+        if self.studio.flicker == 0:
+            return light
+        phase = float(rng.uniform(0, 2 * math.pi))
+        return light * np.float32(self.studio.flicker_level(exposure.shutter, phase))
+
+    def electrons(self, light: Light, lamp: float, exposure: Exposure) -> Light:
+        """Return the mean electrons of each pixel and colour of the frame, from blurred light."""
         collected = self.body.electrons(exposure) / np.array(self.body.balance)
         electrons = light * (float(_between(self.studio.white, lamp)) * collected).astype(np.float32)
         veil = np.asarray(_between(self.studio.veil, lamp)) * collected
         electrons += self.view.reflection * veil.astype(np.float32) * self.view.falloff
+        return electrons
+
+    def mosaic(
+        self, light: Light, lamp: float, exposure: Exposure, rng: np.random.Generator
+    ) -> NDArray[np.uint16]:
+        """Return the sensor values of blurred light through a Bayer mosaic; a pixel of the frame is one of
+        the sensor.
+        """
+        sites = sampled(self.electrons(light, lamp, exposure))
+        return raw(sites, exposure.iso, Draw.of(sites.shape, rng), self.body).astype(np.uint16)
+
+    def developed(self, light: Light, lamp: float, exposure: Exposure, rng: np.random.Generator) -> ImageU8:
+        """Return the 8-bit frame of blurred light."""
+        electrons = self.electrons(light, lamp, exposure)
         area = self.area * self.body.averaged(exposure.iso)
         if self.noise:
             numbers = raw(electrons, exposure.iso, Draw.of(electrons.shape, rng), self.body, area)
@@ -227,12 +249,13 @@ class Photographer:
         self._blurred = functools.lru_cache(maxsize=6)(self._render_blur)
         self._screens: dict[str, ImageU8] = {}
 
-    def photograph(self, chosen: Exposure | None, wrong: bool = False) -> bytes:
-        """Photograph the current screen.
+    def photograph(self, chosen: Exposure | None, wrong: bool = False, negative: bool = False) -> bytes:
+        """Photograph the current screen, and return the file.
 
         Args:
             chosen: The exposure; the camera meters without one.
             wrong: Shoot at another ISO than set, as a fault.
+            negative: Return a DNG with the values of the sensor instead of a JPEG.
         """
         _, screen = self.seen()
         lamp = self.lamp()
@@ -245,8 +268,11 @@ class Photographer:
         if wrong:
             exposure = Exposure(exposure.iso * 4, exposure.shutter, exposure.aperture)
         self.last = (key, lamp, exposure)
-        frame = self.room.developed(self._blurred(key, exposure.aperture), lamp, exposure, rng)
-        data = as_jpeg(frame, exposure, self.quality)
+        light = self.room.flickering(self._blurred(key, exposure.aperture), exposure, rng)
+        if negative:
+            data = encode_dng(self.room.mosaic(light, lamp, exposure, rng), self.room.body, exposure)
+        else:
+            data = as_jpeg(self.room.developed(light, lamp, exposure, rng), exposure, self.quality)
         self.busy_s += time.perf_counter() - start
         return data
 

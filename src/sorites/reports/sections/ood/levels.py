@@ -146,9 +146,8 @@ def degrees(view: View) -> Section | None:
     lead = (
         "The images of each cell are compared with the same clean images of known classes; each set of images"
         " has its own map. Blue is an AUROC above 50 %, orange below. Hatched cells have too few images and"
-        " enter no mean; empty cells have none. A good score increases with semantic change (downwards) and"
-        " is"
-        " insensitive to covariate change (to the right)."
+        " enter no mean; empty cells have none. Maps are laid out as the lists of IS-OOD: a good score"
+        " increases with semantic change (to the right) and is insensitive to covariate change (downwards)."
     )
     below = tag("div", level_axes(view), _degrees_table(view), cls="stack below")
     body = join([picked("degrees", "Scorer", maps), below])
@@ -169,12 +168,12 @@ def _maps(view: View, scorer: str, cells: pl.DataFrame) -> list[Html]:
 
 def _map(cells: pl.DataFrame, name: str | None) -> Html:
     by_levels = {(row["sem_level"], row["cov_level"]): row for row in cells.to_dicts()}
-    down, across = (range(min(levels), max(levels) + 1) for levels in zip(*by_levels, strict=True))
-    rows = [(level, [_degrees_cell(by_levels.get((level, column))) for column in across]) for level in down]
+    across, down = (range(min(levels), max(levels) + 1) for levels in zip(*by_levels, strict=True))
+    rows = [(level, [_degrees_cell(by_levels.get((column, level))) for column in across]) for level in down]
     in_distribution = count(cells["id"].max() or 0)  # type: ignore[arg-type]
     of_set = f" of {name}" if name else ""
     caption = f"AUROC in % by semantic and covariate level{of_set}, with n; {in_distribution} ID images"
-    return heat("semantic ↓ covariate →", across, rows, caption)
+    return heat("covariate ↓ semantic →", across, rows, caption)
 
 
 def _degrees_cell(row: dict[str, Any] | None) -> Html:
@@ -220,5 +219,5 @@ def _degrees_table(view: View) -> Html:
 def _number(row: dict[str, Any] | None, kind: str) -> Html:
     if row is None or row["value"] is None:
         return estimate(None)
-    text = number(100 * row["value"]) if kind else number(row["value"], 2)
+    text = number(row["value"]) if kind else number(row["value"], 2)
     return join([text, tag("small", f"{row['levels']} levels, n = {count(row['n'])}")])

@@ -1,0 +1,1 @@
+"""Uncertainty from kept logits: prediction sets and recalibration, judged by severity."""

@@ -1,0 +1,1 @@
+"""Cameras without a shutter button: webcams (V4L2, network streams) and camera modules (libcamera)."""
