@@ -275,12 +275,14 @@ def start(
     """
     import torch
 
+    _refuse_detector(spec, spec)
     with torch.random.fork_rng(devices=[]), one_thread():
         torch.manual_seed(seed)
         name, argument = split_spec(spec)
         plain, _, weights = (argument or name).partition("@")
         if name == "trained":
             network, known_classes = load_trained(argument)
+            _refuse_detector(spec, network.layers)
         elif weights == RANDOM or spec == "small":
             network, known_classes = (
                 blank(f"timm:{plain}" if argument else plain, len(classes)),
@@ -289,8 +291,6 @@ def start(
             network.parent = {"spec": spec, "weights": None}
         else:
             network, known_classes = _published(spec, name, plain, weights)
-        if fcos.is_detector(network.layers):
-            raise SoritesError(f'{spec} is a detector ({network.layers}); train it with task = "boxes"')
         if known_classes != tuple(classes):
             rows = _known_rows(spec, known_classes, classes) if keep_head else None
             _replace_head(network, len(classes), rows)
@@ -300,6 +300,12 @@ def start(
     if network.layers == "small" and network.parent["weights"] is None:
         _whiten(network, images)
     return network
+
+
+def _refuse_detector(spec: str, layers: str) -> None:
+    """Raise an error if a classifier is to start from a detector."""
+    if fcos.is_detector(layers):
+        raise SoritesError(f'{spec} is a detector ({layers}); set task = "boxes" to train it')
 
 
 def blank(layers: str, classes: int, wants: Input | None = None) -> Network:
