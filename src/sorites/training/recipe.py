@@ -323,18 +323,10 @@ class Recipe(Strict):
 
     def _refuse_for_boxes(self) -> None:
         """Raise an error for keys that have no meaning for detectors."""
-        data = self.data
-        unusable = {
-            "early_stopping": self.early_stopping,
-            "label_smoothing": self.label_smoothing,
-            "keep_head": self.keep_head,
-            "augment.jsd": self.augment.jsd,
-            "data.captures": data.captures,
-            "data.deep_augment": data.deep_augment,
-            "data.categories": data.categories,
-            "data.made": data.made,
-        }
-        used = [key for key, value in unusable.items() if value]
+        used = [key for key in ("early_stopping", "label_smoothing", "keep_head") if getattr(self, key)]
+        parts = ("captures", "deep_augment", "categories", "made")
+        used += [f"data.{key}" for key in parts if getattr(self.data, key)]
+        used += ["augment.jsd"] if self.augment.jsd else []
         if used:
             raise ValueError(f'task = "boxes" cannot be combined with {" and ".join(used)}; remove it')
 
