@@ -123,7 +123,8 @@ def random_crop(
     image: ImageU8, size: tuple[int, int], area: tuple[float, float], rng: np.random.Generator
 ) -> ImageU8:
     """Return a random crop, resized to ``size``, like torchvision's RandomResizedCrop."""
-    top, left, tall, wide = crop_window(*image.shape[:2], area, rng)
+    height, width = image.shape[:2]
+    top, left, tall, wide = crop_window(height, width, area, rng)
     part = Pil.fromarray(image[top : top + tall, left : left + wide])
     return np.asarray(part.resize(size[::-1], Pil.Resampling.BILINEAR))
 
