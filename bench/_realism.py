@@ -16,7 +16,6 @@ from scipy.stats import pearsonr, spearmanr
 from sorites import core
 from sorites.core import camera_grid, to_float, to_uint8
 from sorites.core.rng import rng_for
-from sorites.evaluation import plan
 from sorites.suites.suite import Frame
 
 TABLES = Path(__file__).parent.parent / "tests" / "metrics"
@@ -39,7 +38,7 @@ def shares(photos: str) -> tuple[float, dict[str, np.ndarray]]:
     right: dict[str, list[list[bool]]] = {light: [] for light in settings}
     clean = []
     for sample in core.source(f"folder:{photos}"):
-        image_u8 = plan.frame_of(frame, sample)
+        image_u8 = frame(sample.load())
         clean.append(_right(lite, [image_u8], sample.label)[0])
         for light, stops in settings.items():
             made = shift.sweep(to_float(image_u8), stops, rng_for(0, sample.id, shift.name))

@@ -59,7 +59,7 @@ def run() -> Iterator[Line]:
             "is_ood",
             source=f"is_ood:{out}",
             models=["toy:all"],
-            scorers=["msp"],
+            only_scorers=["msp"],
             labels=list(SHAPES),
             out=out / "run",
         )

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sorites.evaluation.rescore import score
     from sorites.evaluation.run import Run, run
     from sorites.reports.figures.strips import show
+    from sorites.reports.leaderboard import leaderboard
     from sorites.reports.passport.passport import passport
     from sorites.reports.report import report
     from sorites.reports.verify import verify
@@ -79,6 +80,7 @@ _HOMES = {
     "sorites.evaluation.exports.write": ("export",),
     "sorites.reports.report": ("report",),
     "sorites.reports.verify": ("verify",),
+    "sorites.reports.leaderboard": ("leaderboard",),
     "sorites.training.attack": ("attack",),
     "sorites.training.explain": ("explain",),
     "sorites.training.loop": ("train",),
@@ -125,6 +127,7 @@ __all__ = [
     "explain",
     "export",
     "guard",
+    "leaderboard",
     "measure",
     "model",
     "passport",

@@ -266,6 +266,7 @@ SOURCES: Mapping[str, Maker] = {
     "imagenet_es_diverse": laid(layouts.imagenet_es_diverse, "imagenet_es_diverse:{}"),
     "is_ood": laid(layouts.is_ood, "is_ood:{}"),
     "nuimages": nuimages,
+    "openood": laid(layouts.openood, "openood:{},cifar10"),
     "parquet": parquet,
     "python": python_source,
     "raw": raw,

@@ -25,7 +25,7 @@ SLOW = {"stamps", "composites"}
 """Sources that fetch a package of Debian."""
 
 LABELS: dict[str, str | tuple[str, ...]] = {
-    "cifar": CIFAR,
+    **dict.fromkeys(("cifar", "openood"), CIFAR),
     "slider": ("disc", "square", "triangle", "cross"),
     **dict.fromkeys(("composites", "coco", "nuimages", "yolo"), "coco"),
 }

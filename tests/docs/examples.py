@@ -37,6 +37,7 @@ CANNOT: Mapping[str, str] = {
     "sorites filter run ": NO_WEIGHTS,
     "sorites report run": "reports on the run before it, which " + NO_WEIGHTS,
     "sorites run is_ood --source is_ood:syn_is": NO_WEIGHTS,
+    "sorites run openood_": "needs the images of OpenOOD; tests/sources/test_openood.py runs the command",
     'sorites run SUITE --source "slider:sliders': "needs sliders that " + NO_WEIGHTS,
     "sorites run focus --source focus:DIR --model open_clip:ViT-B-32@openai": NO_WEIGHTS,
     'sorites run SUITE --model "boxes:yolo11n.onnx': (

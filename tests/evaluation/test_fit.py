@@ -16,7 +16,7 @@ import pytest
 import sorites
 from sorites import core
 from sorites.core import Generated, Model, Outputs, Sample, Source, table
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
 from sorites.evaluation import fit as fitting
 from sorites.evaluation import plan, runner
 from sorites.evaluation.fit import RECORD
@@ -219,7 +219,7 @@ def test_without_training_images_scorers_that_need_some_are_refused_by_name(run:
     ):
         run(fit=None)
     assert not (tmp_path / "run").exists()
-    assert run(fit=None, scorers=["msp", "ash_b"])["error"].null_count() == 20 * 6 * 3
+    assert run(fit=None, only_scorers=["msp", "ash_b"])["error"].null_count() == 20 * 6 * 3
 
 
 @pytest.mark.parametrize("name", ["knn", "nnguide"])
@@ -228,8 +228,28 @@ def test_too_few_training_images_are_refused_before_any_is_looked_at(
 ) -> None:
     said = rf"^scorer {name}\(k=161\): .*k=161.* got 160"
     with pytest.raises(SoritesError, match=said):
-        run(scorers=[f"{name}(k=161)"])
+        run(only_scorers=[f"{name}(k=161)"])
     assert not (tmp_path / "run").exists()
+
+
+def test_one_scorer_that_cannot_be_fitted_does_not_cancel_the_others(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too few images for one scorer, and a library that fails for another: their scores are missing."""
+
+    def fails(self: object, batches: object, head: object = None) -> None:
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    monkeypatch.setattr(type(core.scorer("mds")), "fit", fails)
+    names = ["knn(k=161)", "mds", "knn(k=3)", "msp"]
+    with pytest.warns(Notice) as told:
+        held = run(only_scorers=names).filter(pl.col("output") == "ood")
+    assert [w.message.code for w in told] == ["scorer_not_fitted"] * 2  # type: ignore[union-attr]
+    missing = {name: part["score"].null_count() / part.height for (name,), part in held.group_by("scorer")}
+    assert missing == {"knn(k=161)": 1, "mds": 1, "knn(k=3)": 0, "msp": 0}
+    notes = json.loads((tmp_path / "run" / RECORD).read_text())["models"]["linear"]["notes"]
+    assert notes["mds"].endswith("LinAlgError: Singular matrix")
+    assert set(held.filter(scorer="mds")["error"]) == {notes["mds"]}
 
 
 def test_training_images_that_are_judged_too_are_told(asked: Source, in_distribution: Source) -> None:
@@ -256,10 +276,10 @@ def test_what_a_model_does_not_show_is_refused_by_name(run: Run, tmp_path: Path)
         ("neglabel", "text encoder"),
     ):
         with pytest.raises(SoritesError, match=f"{name} needs .*{what}.* linear does not provide"):
-            run(scorers=[name])
+            run(only_scorers=[name])
     plain = Model("plain", lambda p: Outputs(linear().forward(p).logits))
     with pytest.raises(SoritesError, match="knn needs the model's features"):
-        run(models=[plain], scorers=["knn"])
+        run(models=[plain], only_scorers=["knn"])
     wrong = linear()
     wrong.head = (HEAD[0] * 2, HEAD[1])
     with pytest.raises(SoritesError, match="the head of linear does not"):
@@ -292,8 +312,8 @@ def test_labels_are_places_in_the_models_own_logits(run: Run) -> None:
     inner = turned.forward
     turned.forward = lambda p: Outputs(inner(p).logits[:, ::-1], inner(p).features)  # type: ignore[index]
     scorers = ["mds", "she"]
-    here = settled(run(scorers=scorers))
-    there = settled(run(out="turned", models=[turned], scorers=scorers))
+    here = settled(run(only_scorers=scorers))
+    there = settled(run(out="turned", models=[turned], only_scorers=scorers))
     np.testing.assert_allclose(
         here.filter(pl.col("output") == "ood")["score"].drop_nulls().to_numpy(),
         there.filter(pl.col("output") == "ood")["score"].drop_nulls().to_numpy(),
@@ -303,7 +323,7 @@ def test_labels_are_places_in_the_models_own_logits(run: Run) -> None:
 
 def test_a_scorer_that_fails_on_one_image_is_a_row_with_its_error(run: Run) -> None:
     some = Source("id", [s for s in images("f", 60) if s.label == 2] + images("g", 9, label=None))
-    held = run(scorers=["she", "msp"], fit=some).filter(pl.col("scorer") == "she")
+    held = run(only_scorers=["she", "msp"], fit=some).filter(pl.col("scorer") == "she")
     failed = held.filter(pl.col("error").is_not_null())
     assert failed.height > 0
     assert all("was classified correctly" in error for error in failed["error"])
@@ -339,13 +359,13 @@ def test_scorers_that_look_inside_run_on_a_torch_module_whatever_the_batch(run: 
     network.sorites = {"size": (32, 32), "labels": ["a", "b", "c", "d"]}
     network.__name__ = "network"
     scorers = ["odin", "rankfeat", "rankfeat(blocks=1)", "gram(powers=2)"]
-    held = settled(run(models=[network], scorers=scorers))
+    held = settled(run(models=[network], only_scorers=scorers))
     scored = held.filter(pl.col("output") == "ood")
     assert scored["scorer"].unique().sort().to_list() == sorted(scorers)
     assert scored.filter(~pl.col("scorer").str.starts_with("gram"))["score"].null_count() == 0
     said = scored["error"].drop_nulls().unique().to_list()
     assert all("no training image was predicted as class" in error for error in said)
-    assert settled(run(out="again", models=[network], scorers=scorers, batch=3, workers=1)).equals(held)
+    assert settled(run(out="again", models=[network], only_scorers=scorers, batch=3, workers=1)).equals(held)
 
 
 @pytest.mark.slow
@@ -355,7 +375,7 @@ def test_a_scorer_with_too_few_images_has_no_scores_and_the_run_goes_on(run: Run
         UserWarning,
         match="training images per class, got",
     ):
-        held = run(scorers=["mds", "knn(k=3)"], fit=alone).filter(pl.col("output") == "ood")
+        held = run(only_scorers=["mds", "knn(k=3)"], fit=alone).filter(pl.col("output") == "ood")
     missing = held.filter(pl.col("scorer") == "mds")
     assert missing["score"].null_count() == missing.height > 0
     assert set(missing["error"]) == {

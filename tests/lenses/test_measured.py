@@ -16,7 +16,7 @@ from sorites.core.rng import rng_for
 from sorites.lenses import store
 from sorites.lenses.measured import import_all, import_measured
 from sorites.optics.develop import to_display
-from sorites.optics.tracing.blur import FIELDS, POSITIONS
+from sorites.optics.tracing.blur import CYCLES_MM, FIELDS, POSITIONS
 
 
 def long_blur(azimuth: float, side: int = 21) -> np.ndarray:
@@ -67,6 +67,14 @@ def test_other_shapes_are_the_same_over_the_field_or_complete(shape: tuple[int, 
     array = np.broadcast_to(gaussian(1.5, 15), (*shape, 15, 15))
     lens = import_measured(save(np.array(array), tmp_path / "x.npy"), "psf", 2.0, tmp_path / "l")
     assert np.abs(lens.arrays["kernels"] - gaussian(1.5, 15)).sum((-2, -1)).max() < 1e-3
+
+
+def test_the_mtf_is_in_cycles_per_mm(tmp_path: Path) -> None:
+    """A Gaussian of 1.5 pixels of 4 um has a standard deviation of 6 um."""
+    lens = import_measured(save(gaussian(1.5, 25), tmp_path / "x.npy"), "psf", 4.0, tmp_path / "l")
+    known = CYCLES_MM <= 125
+    wanted = np.exp(-2 * (np.pi * 0.006 * CYCLES_MM) ** 2)
+    assert np.abs(lens.arrays["mtf"][0, 0] - wanted)[known].max() < 0.01
 
 
 def test_a_psf_off_its_middle_is_centred(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from PIL import Image as Pillow
 
-from sorites import core
+from sorites import core, metrics
 from sorites.core import Sample, camera_grid, to_float, to_uint8
 from sorites.core.labels import labels
 from sorites.core.rng import rng_for
@@ -66,7 +66,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, pl.DataFrame]:
         save(here / ("ninco" if i % 2 else "textures") / f"{i}.png", sample.load())
     others = {"near:ninco": f"folder:{here}/ninco", "far:textures": f"folder:{here}/textures"}
     read = {"source": f"imagenet_es:{here}/es-test", "ood": others, "fit": f"imagenet_es:{here}/es-train"}
-    table = run("imagenet_es", **read, models=["lite0"], scorers=SCORERS, out=here / "run")
+    table = run("imagenet_es", **read, models=["lite0"], only_scorers=SCORERS, out=here / "run")
     report([here / "run"], here / "page.html")
     return (here / "page.html").read_text(encoding="utf-8"), table.collect()
 
@@ -111,6 +111,10 @@ def test_figure_8_fpr_per_ood_set_of_every_scorer(page: tuple[str, pl.DataFrame]
     cards = dict(re.findall(r"<h3>(.*?)</h3>(.*?)</article>", section(html, "ood"), re.S))
     card = cards["lite0 · FPR95, in-distribution positive"]
     assert re.findall(r'<th scope="col">(.*?)(?:<|</th>)', card) == ["scorer", "ninco", "textures"]
+    # The documented command: metrics RUN fpr95_id_pos --framework combined --by model,scorer,set
+    # --where "shift = clean"
+    by = ("model", "scorer", "set")
+    rates = metrics.fpr95_id_pos(table.filter(pl.col("shift") == "clean"), by, framework="combined")
     for scorer in SCORERS:
         mine = clean.filter(pl.col("scorer") == scorer)
         right = np.sort(mine.filter("correct")["score"].to_numpy())
@@ -119,6 +123,9 @@ def test_figure_8_fpr_per_ood_set_of_every_scorer(page: tuple[str, pl.DataFrame]
         assert line is not None
         # The number is followed by its interval, where there is one.
         shown = [int(number) for number in re.findall(r"<td[^>]*>(?:<[^>]*>)*(\d+)<", line.group())]
+        found = rates.filter(pl.col("scorer") == scorer, pl.col("value").is_not_null())
+        assert found["set"].to_list() == ["ninco", "textures"]
+        assert [round(100 * value) for value in found["value"]] == shown
         assert shown == [
             round(100 * float(np.mean(mine.filter(source=name)["score"].to_numpy() <= passed)))
             for name in ("ninco", "textures")

@@ -14,6 +14,7 @@ from PIL import Image
 from sorites import core
 from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import imagenet, labels
+from sorites.io.paths import following_links
 from sorites.sources.folder import folder
 
 TABBY = 281
@@ -134,6 +135,20 @@ def test_links_inside_are_followed_and_links_outside_are_not(tmp_path: Path) -> 
     (root / "tench").symlink_to(tmp_path / "out")
     with pytest.warns(UserWarning, match="3 links"):
         assert "secret" not in str(list(found(root)))
+
+
+def test_links_outside_are_followed_on_request(tmp_path: Path) -> None:
+    """ImageNet subsets are often folders of links; a cycle outside ends too."""
+    put(tmp_path / "all", "n02123045/a.png", "n02123045/b.png", "n01443537/c.png")
+    root = tmp_path / "subset"
+    (root / "n02123045").mkdir(parents=True)
+    (root / "n02123045" / "a.png").symlink_to(tmp_path / "all" / "n02123045" / "a.png")
+    (root / "n01443537").symlink_to(tmp_path / "all" / "n01443537")
+    (tmp_path / "all" / "n01443537" / "up").symlink_to(root)
+    with following_links(True):
+        assert list(found(root)) == ["n01443537/c.png", "n02123045/a.png"]
+    with pytest.raises(SoritesError, match="2 links leading out"):
+        found(root)
 
 
 def test_a_folder_of_links_to_elsewhere_says_so(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,10 @@ from PIL import Image
 
 from sorites import core, metrics
 from sorites.core import Model, camera_grid
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
 from sorites.core.labels import labels
 from sorites.evaluation.run import run
+from sorites.reports.report import report
 from sorites.suites.suite import load
 
 WNIDS = ("n01443537", "n01484850")
@@ -45,7 +47,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_reads_both_captured_parts_with_their_settings(small: Path) -> None:
-    source = core.source(f"imagenet_es:{small}", NAMES)
+    source = core.source(f"imagenet_es:{small},all", NAMES)
     clean = [s for s in source if s.shift == "clean"]
     assert len(clean) == 4
     assert len(source) == 4 + 2 * 2 * (64 + 5) + 2 * 2 * (27 + 5)
@@ -135,3 +137,49 @@ def test_a_run_gives_the_setting_table(small: Path, tmp_path: Path, tiny: Callab
         table.lazy().filter(pl.col("shift") == "camera").select(pl.col("family").unique()).collect().item()
         == "camera"
     )
+
+
+def test_the_folder_is_read_as_the_test_split(small: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The paper's tables are about the test split; the message names how to read the other."""
+    with caplog.at_level("INFO", "sorites"):
+        samples = core.source(f"imagenet_es:{small}", NAMES)
+    assert {sample.split for sample in samples} == {"test"}
+    assert len(samples) == 2 + 2 * 2 * (27 + 5)
+    assert f"imagenet_es:{small}/es-val" in caplog.text
+    assert f"imagenet_es:{small},all" in caplog.text
+    caplog.clear()
+    core.source(f"imagenet_es:{small}/es-test", NAMES)
+    assert not caplog.text
+
+
+def test_a_folder_with_one_part_says_nothing(
+    small: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(small / "es-test", tmp_path / "es-test")
+    with caplog.at_level("INFO", "sorites"):
+        assert {sample.split for sample in core.source(f"imagenet_es:{tmp_path}", NAMES)} == {"test"}
+    assert not caplog.text
+
+
+def test_splits_are_side_by_side_and_pooled_only_with_a_notice(
+    small: Path, tmp_path: Path, tiny: Callable[..., Model]
+) -> None:
+    """Each split has the numbers that a run of it alone has; the page draws both."""
+    read = {"models": [tiny()], "labels": WNIDS}
+    both = run("imagenet_es", source=f"imagenet_es:{small},all", **read, out=tmp_path / "both")
+    alone = run("imagenet_es", source=f"imagenet_es:{small}", **read, out=tmp_path / "test")
+    table = metrics.setting_table(both)
+    assert set(table["split"]) == {"val", "test"}
+    assert table.filter(split="test").equals(metrics.setting_table(alone))
+    assert metrics.camera_control(both).filter(split="test").equals(metrics.camera_control(alone))
+    with pytest.warns(Notice) as caught:
+        metrics.setting_accuracy(both, by=("model",))
+    assert [(w.message.code, w.message.fields["splits"]) for w in caught] == [  # type: ignore[union-attr]
+        ("splits_pooled", ["test", "val"])
+    ]
+    page = report([tmp_path / "both"], tmp_path / "page.html").read_text(encoding="utf-8")
+    found = re.search(r'<section id="exposure".*?</section>', page, re.S)
+    assert found is not None
+    assert re.findall("<h3>Split (.*?)</h3>", found.group()) == ["test", "val"]
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))

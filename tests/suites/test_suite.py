@@ -230,12 +230,22 @@ def test_an_option_nobody_has_is_refused(suite: Suite) -> None:
         suite.override(options={"paddin": "zeros"})
 
 
-def test_named_scorers_take_the_place_of_all_scorers_of_the_suite() -> None:
+def test_only_scorers_take_the_place_of_all_scorers_of_the_suite() -> None:
     suite = load("imagenet_es")
     assert suite.scorers_if_fitted == ("react", "vim", "ash_b")
-    changed = suite.override(scorers=("vim(dim=4)", "ash_b"))
+    changed = suite.override(only_scorers=("vim(dim=4)", "ash_b"))
     assert (changed.scorers, changed.scorers_if_fitted) == (("vim(dim=4)", "ash_b"), ())
     assert suite.override(limit=3).scorers_if_fitted == suite.scorers_if_fitted
+
+
+def test_scorers_are_added_to_those_of_the_suite() -> None:
+    suite = load("imagenet_es")
+    changed = suite.override(scorers=("odin", "msp"))
+    assert (changed.scorers, changed.scorers_if_fitted) == (("msp", "odin"), suite.scorers_if_fitted)
+    asked = suite.override(scorers=("vim",))
+    assert (asked.scorers, asked.scorers_if_fitted) == (("msp", "vim"), ("react", "ash_b"))
+    with pytest.raises(SoritesError, match="one of the two"):
+        suite.override(scorers=("odin",), only_scorers=("msp",))
 
 
 def test_a_suite_names_scorers_with_parameters() -> None:

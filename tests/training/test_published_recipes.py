@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from PIL import Image
 
 from sorites.training.recipe import builtin_recipes, load, variants
 
@@ -38,11 +39,19 @@ def test_the_ladder_is_that_of_the_supplement_and_its_code() -> None:
             0.9,
             1e-4,
         )
-        assert (schedule.kind, schedule.floor, rung.epochs, rung.seed) == ("cosine", 1e-6, 10, 1001)
         assert rung.batch == (128 if number == 6 else 256)
+        # The released code: the factor falls to 1e-6 / (lr * batch / 256).
+        assert (schedule.kind, rung.epochs, rung.seed) == ("cosine", 10, 1001)
+        assert schedule.floor == pytest.approx(1e-6 * 256 / rung.batch)
         assert (rung.data.captures is not None) == (number > 3)
         assert (rung.data.deep_augment is not None) == rung.augment.jsd == (number in (3, 6))
         assert rung.augment.names == ("none", "digital", "augmix")[(number - 1) % 3]
+    # Pillow reads the released fillcolor=128 of an RGB image as a packed colour.
+    released = Image.new("RGB", (1, 1), 128).getpixel((0, 0))
+    assert [rungs[n].augment.options["fill"] for n in (3, 6)] == [list(released)] * 2  # type: ignore[arg-type]
+    validation = rungs[4].data.validation
+    assert validation is not None
+    assert validation.shifted
     captures = rungs[4].data.captures
     assert captures is not None
     assert (captures.cut, captures.share, captures.measured_on) == (0.8, 0.5, None)

@@ -185,6 +185,30 @@ def focus(root: str, rows: Sequence[tuple[str, ...]] = FOCUS) -> None:
         db.commit()
 
 
+OPENOOD: Mapping[str, Sequence[str]] = {
+    "cifar10/test_cifar10.txt": [f"cifar10/test/{i % 10}/{i}.png {i % 10}" for i in range(20)],
+    "cifar10/train_cifar10.txt": [f"cifar10/train/{i % 10}/{i}.png {i % 10}" for i in range(20)],
+    "cifar10/val_cifar10.txt": [f"cifar10/val/{i}.png {i % 10}" for i in range(10)],
+    "cifar10/val_tin.txt": [f"tin/val/{i}.png -1" for i in range(5)],
+    "cifar10/test_cifar10c.txt": [f"cifar10c/{i}.png {i % 10}" for i in range(10)],
+    **{
+        f"cifar10/test_{name}.txt": [f"{name}/test/{i}.png -1" for i in range(7 + number)]
+        for number, name in enumerate(("cifar100", "tin", "mnist", "svhn", "texture", "places365"))
+    },
+}
+
+
+def openood(root: str) -> None:
+    """The lists of OpenOOD's CIFAR-10 benchmark, each of a few lines, their images, and one that is not listed."""
+    for number, (name, lines) in enumerate(OPENOOD.items()):
+        listed = Path(root, "benchmark_imglist", name)
+        listed.parent.mkdir(parents=True, exist_ok=True)
+        listed.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for i, line in enumerate(lines):
+            save(Path(root, "images_classic", line.rpartition(" ")[0]), scene(100 * number + i))
+    save(Path(root, "images_classic", "tin/test/filtered.png"), scene(1))
+
+
 VAL = ("ILSVRC2012_val_00000001", "ILSVRC2012_val_00000002", "ILSVRC2012_val_00000003")
 IS_OOD: Mapping[str, Sequence[str]] = {
     "imagenet1k/test_imagenet.txt": [f"./val/{name}.JPEG" for name in VAL],

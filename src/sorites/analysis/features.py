@@ -435,8 +435,8 @@ def _camera_settings(rows: pl.DataFrame, model: str, every: bool) -> Iterator[Se
 
 
 COLUMNS = (
-    "run_id", "source", "sample_id", "image_id", "label", "correct", "shift", "severity", "params", "model",
-    "output", "valid", "probe", "error",
+    "run_id", "source", "split", "sample_id", "image_id", "label", "correct", "shift", "severity", "params",
+    "model", "output", "valid", "probe", "error",
 )  # fmt: skip
 
 

@@ -333,3 +333,28 @@ class VerifyOptions(Options):
         repeat=True,
         parse=_paths,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaderboardOptions(Options):
+    """Options of ``leaderboard``."""
+
+    files: Sequence[str | Path] = declare(
+        help="Run folders, and files of results of earlier calls.",
+        metavar="FILE",
+        argument=True,
+        repeat=True,
+        parse=_paths,
+    )
+    out: str | Path = declare("leaderboard.html", "The HTML file to write.", metavar="FILE")
+    results: str | Path | None = declare(
+        None,
+        "Also write all results to this JSON file, which can be merged later or elsewhere.",
+        metavar="FILE",
+        parse=Path,
+    )
+    framework: str = declare(
+        "semantic",
+        "What counts as in-distribution in run folders: semantic (clean images) or full_spectrum.",
+        metavar="NAME",
+    )

@@ -94,6 +94,7 @@ def application(
         ClientDisconnect: lambda _, error: error_reply(400, "the request is incomplete"),
         **(errors or {}),
     }
+    endpoints = [*endpoints, ("GET", "/favicon.ico", _no_icon)]
     app = Starlette(
         routes=[Route(path, handler, methods=[method]) for method, path, handler in endpoints],
         lifespan=lifespan,
@@ -102,6 +103,11 @@ def application(
     )
     app.router.redirect_slashes = False
     return app
+
+
+async def _no_icon(request: Request) -> Response:
+    """Answer what every browser asks for by itself: there is no icon, which is not an error."""
+    return reply(b"", 204)
 
 
 class _Checks:

@@ -296,11 +296,14 @@ def heads(
         raise SoritesError(f"--out must end in .safetensors, got {out}")
     images = [image for spec in source for image in annotated_images(spec, answers)]
     with bars() as bar:
-        fitted = fit_heads(images, core.model(model), model, seed, bar("features", len(images)))
+        fitted = fit_heads(
+            images, core.model(model), model, seed, bar("features", len(images)), ", ".join(source)
+        )
     fitted.save(out)
     print_frame(fitted.measured, format)
     say(
-        f"wrote {out}; agreement is measured on held-out objects, chance is the most common answer",
+        f"wrote {out}; {fitted.reach.about}. Agreement is measured on held-out objects, chance is the most"
+        " common answer; images unlike the training images get no attributes",
         err=True,
     )
     say(f"next: sorites annotate predict --heads {out} --run RUN", err=True)
@@ -392,7 +395,9 @@ def _teller(
             "expected --heads FILE, or --encoder NAME with optional --texts FILE, but not both"
         )
     if heads is not None:
-        return by_heads(read_heads(heads))
+        stored = read_heads(heads)
+        say(f"{heads}: {stored.reach.about}", err=True)
+        return by_heads(stored)
     assert encoder is not None
     return by_texts(reference_texts(encoder, texts))
 

@@ -50,6 +50,7 @@ VERBS = {
     "passport": Verb(EVALUATE, "compare", "passport"),
     "compare": Verb(EVALUATE, "compare", "compare"),
     "verify": Verb(EVALUATE, "compare", "verify"),
+    "leaderboard": Verb(EVALUATE, "compare", "leaderboard"),
     "guard": Verb(EVALUATE, "guard", "app"),
     "list": Verb(INSPECT, "about", "list_"),
     "explain": Verb(INSPECT, "training", "explain"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sorites.analysis.options import CompareOptions, PassportOptions, VerifyOptions
+from sorites.analysis.options import CompareOptions, LeaderboardOptions, PassportOptions, VerifyOptions
 from sorites.cli.derived import derived
 from sorites.cli.options import Format
 from sorites.cli.output import say
@@ -159,3 +159,17 @@ def verify(options: VerifyOptions) -> None:
     say(str(result))
     if not result:
         raise typer.Exit(1)
+
+
+@derived(LeaderboardOptions)
+def leaderboard(options: LeaderboardOptions) -> None:
+    """Write a page with the OOD results of many runs.
+
+    Reads run folders and files of results, one row per model, scorer and
+    suite, and says whether neighbours differ clearly on the same images.
+    """
+    from sorites.reports.leaderboard import write_leaderboard
+
+    say(f"wrote {write_leaderboard(options)}")
+    if options.results is not None:
+        say(f"wrote {options.results}")

@@ -42,7 +42,10 @@ def metrics(
         typer.Option(
             "--framework",
             metavar="NAME",
-            help="Which images count as OOD: semantic, model-specific, combined, graded or drift.",
+            help=(
+                "Which images count as OOD: semantic, full_spectrum, model-specific, combined, graded or"
+                " drift."
+            ),
         ),
     ] = None,
     option: Annotated[

@@ -414,12 +414,45 @@ def review(
     """Serve the contact sheets to reviewers, who flag errors.
 
     Flags: crop error, missed image, label mismatch, note. "sorites studio
-    capture --reshoot" photographs every flagged image again.
+    capture --reshoot" takes every flagged photograph again.
     """
     from sorites.apps.studio.folder import open_folder
     from sorites.apps.studio.review.server import serve
 
     serve(open_folder(folder), reviewers, bind, port, seconds, say)
+
+
+def rectify(
+    folder: CaptureFolderArgument,
+    calibration: Annotated[
+        str,
+        typer.Option(
+            "--calibration",
+            metavar="own|next|best",
+            help="Calibration before the photograph, after it, or the one that fits its image better.",
+        ),
+    ] = "own",
+    quality: Annotated[
+        int, typer.Option("--quality", metavar="N", min=1, max=100, help="JPEG quality.")
+    ] = 95,
+) -> None:
+    """Rectify the photographs of a capture again, from the camera's files.
+
+    Needs a capture with --originals keep or jpeg. Restores damaged and
+    deleted photographs too. A crop error that was flagged no longer counts;
+    other flags do until the photograph is taken again.
+    """
+    from sorites.apps.studio.folder import open_folder
+    from sorites.apps.studio.review.rectify import rectify_again
+    from sorites.core.progress import bars
+
+    opened = open_folder(folder)
+    with bars() as bar:
+        done = rectify_again(opened, calibration, quality, bar("photographs", len(opened.done())))
+    say(f"{len(done.changed)} photographs were rectified again, {done.same} are as before")
+    if done.left_out:
+        path, reason = next(iter(done.left_out.items()))
+        say(f"{len(done.left_out)} were left out, for example {path}: {reason}", err=True)
 
 
 app = typer.Typer(
@@ -477,7 +510,7 @@ def capture(
         int, typer.Option("--calibrate-every", metavar="N", min=1, help="Calibrate after every N images.")
     ] = 20,
     reshoot: Annotated[
-        bool, typer.Option("--reshoot", help="Photograph the images flagged by reviewers again.")
+        bool, typer.Option("--reshoot", help="Take the photographs flagged by reviewers again.")
     ] = False,
     brightness: Annotated[
         float, typer.Option("--brightness", min=1, max=100, help="Brightness of the lamps, in percent.")
@@ -570,4 +603,5 @@ app.command()(characterize)
 app.command()(screen)
 app.command()(sheets)
 app.command()(review)
+app.command()(rectify)
 app.command()(control)

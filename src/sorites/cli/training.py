@@ -11,7 +11,7 @@ from sorites.cli import options
 from sorites.cli.derived import derived
 from sorites.cli.output import say
 from sorites.core.options import key_values
-from sorites.training.options import AttackOptions, ExplainOptions, TrainOptions
+from sorites.training.options import AttackOptions, ExplainOptions, LadderOptions, TrainOptions
 
 if TYPE_CHECKING:
     import polars as pl
@@ -198,3 +198,39 @@ def run(options: TrainOptions) -> None:
 
 
 app.command()(arms)
+
+
+@app.command()
+@derived(LadderOptions, format=(options.Format, "table"))
+def ladder(options: LadderOptions, format: str) -> None:
+    """Train and evaluate the experiments of ImageNet-ES's Table 6.
+
+    Trains experiments 1 to 3, and 4 to 6 at three cuts, from the recipe
+    imagenet_es_ladder, and prints their accuracy in % on IN, IN-C and ES with
+    95 % intervals. Run the same command again to continue after a stop.
+    """
+    from sorites.cli.printing import print_frame
+    from sorites.core.progress import bars, text_bars
+    from sorites.training.ladder import NOTES, train_ladder
+
+    with text_bars() as training_bar, bars() as bar:
+        made = train_ladder(options, bar, training_bar)
+    print_frame(made.table if format != "table" else rung_lines(made.table), format)
+    for note in NOTES:
+        say(f"note: {note}", err=True)
+    say(f"wrote {made.file}", err=format != "table")
+
+
+def rung_lines(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the table of a ladder for a terminal: each accuracy in % with its interval in one column."""
+    import polars as pl
+
+    def shown(name: str) -> pl.Expr:
+        ends = [(100 * pl.col(column)).round(1).cast(pl.String) for column in _ends(name)]
+        return pl.format("{} [{}, {}]", *ends).alias(name.upper().replace("_", "-"))
+
+    return table.select("experiment", "augmentation", "cut", *map(shown, ("in", "in_c", "es")), n="in_n")
+
+
+def _ends(name: str) -> tuple[str, str, str]:
+    return name, f"{name}_low", f"{name}_high"

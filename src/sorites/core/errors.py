@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import logging
 import warnings
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -89,6 +87,8 @@ class Information(Notice):
 def tell(notice: Notice, stacklevel: int = 2) -> None:
     """Issue a notice: log information, warn of anything else."""
     if isinstance(notice, Information):
+        import logging  # the runtime of a guard imports this module, and needs no log
+
         logging.getLogger("sorites").info("%s", notice)
     else:
         warnings.warn(notice, stacklevel=stacklevel + 1)
@@ -110,6 +110,8 @@ class UnknownName(SoritesError):
     code = "unknown_name"
 
     def __init__(self, kind: str, name: str, known: Iterable[str], see: str = "") -> None:
+        import difflib  # only an error needs it
+
         close_names = (
             difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
             if len(name) < MAX_NAME_LENGTH

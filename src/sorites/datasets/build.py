@@ -117,6 +117,7 @@ def build(
     lenses: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     labels: str | Path | Sequence[str] | None = None,
+    follow_links: bool | None = None,
     limit: int | None = None,
     seed: int | None = None,
     quality: int | None = None,
@@ -143,6 +144,8 @@ def build(
         options: Options of the suite's shifts.
         labels: A file of class names, one per line; default: the 1000 classes of ImageNet. Also a sequence of
             names.
+        follow_links: Follow symbolic links that leave the folder of a source; links inside it are always
+            followed.
         limit: Use only the first N samples of a fixed random order.
         seed: Random seed.
         out: The dataset folder to write.
@@ -170,6 +173,7 @@ def build(
         lenses=lenses,
         options=options,
         labels=labels,
+        follow_links=follow_links,
         limit=limit,
         seed=seed,
         out=out,

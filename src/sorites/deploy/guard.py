@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sorites.core.errors import BadImage, SoritesError
 from sorites.deploy.record import GRAPH, Frame, GuardRecord, Preparation, read, read_bytes
-from sorites.io.resizing import fit, frame
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from PIL import Image as Pillow
 
     ImageInput = str | Path | bytes | NDArray[np.uint8] | Pillow.Image
@@ -153,6 +152,8 @@ def prepared(image: ImageInput, how: Preparation) -> NDArray[np.uint8]:
     Raises:
         BadImage: It cannot be read.
     """
+    from sorites.io.resizing import fit  # Pillow takes half of the time of the import
+
     pixels = _pixels(image)
     if how.frame is not None:
         pixels = _framed(pixels, how.frame)
@@ -160,6 +161,8 @@ def prepared(image: ImageInput, how: Preparation) -> NDArray[np.uint8]:
 
 
 def _framed(pixels: NDArray[np.uint8], how: Frame) -> NDArray[np.uint8]:
+    from sorites.io.resizing import frame
+
     return frame(pixels, how.resize, how.crop, how.filter)  # type: ignore[arg-type]
 
 

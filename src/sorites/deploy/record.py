@@ -6,7 +6,6 @@ bytes and lists the digests of the files beside it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import types
@@ -173,6 +172,8 @@ class GuardRecord:
 
 def digest_of(data: bytes) -> str:
     """Return the digest of some bytes, as everywhere in Sorites."""
+    import hashlib  # loads OpenSSL
+
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.core import CLEAN, Head, Model, Outputs, Sample, Scorer, split_spec
-from sorites.core.errors import SoritesError, TooFewImages
+from sorites.core.errors import Damaged, SoritesError, TooFewImages
 from sorites.core.messages import option
 from sorites.core.table import repair
 from sorites.evaluation.box_scores import boxes_as_images, by_label, training_boxes
@@ -59,6 +59,10 @@ class Pools:
     ood: Outputs
 
 
+class NoneWorks(SoritesError):
+    """No parameters of a scorer work with a model; its scores are missing, and the run continues."""
+
+
 def searched(plan: Plan) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the plan's scorers whose parameters are searched, with their candidates; empty unless
     ``fit.search`` is true.
@@ -95,7 +99,7 @@ def best(
         pools: Returns the validation outputs for a candidate.
 
     Raises:
-        SoritesError: No candidate works.
+        NoneWorks: No candidate works.
     """
     winner: tuple[float, Scorer, Mapping[str, Any]] | None = None
     tried: list[Candidate] = []
@@ -111,7 +115,7 @@ def best(
         if winner is None or value > winner[0]:
             winner = value, scorer, params
     if winner is None:
-        raise SoritesError(f"search: no parameters of {spec} work with {model}: {tried[0].left_out}")
+        raise NoneWorks(f"search: no parameters of {spec} work with {model}: {tried[0].left_out}")
     return winner[1], SearchResult(chosen=dict(winner[2]), auroc=winner[0], tried=tuple(tried))
 
 
@@ -138,7 +142,10 @@ INSIDE = "inside "
 
 
 def refuse_unfitted(plan: Plan) -> None:
-    """Raise a ``SoritesError`` if scorers need training images and the suite has none or too few."""
+    """Raise a ``SoritesError`` if scorers need training images and the suite has none, or too few for all.
+
+    A scorer for which there are too few does not keep the others from being computed.
+    """
     needing_fit = [name for name, scorer in plan.scorers.items() if "training" in scorer.needs]
     if needing_fit and not plan.fit:
         raise SoritesError(
@@ -146,11 +153,24 @@ def refuse_unfitted(plan: Plan) -> None:
             f" {option('fit', 'folder:PATH')}, or to"
             ' the suite: [fit] source = "folder:PATH"'
         )
+    refused = too_few(plan)
+    if refused and refused.keys() == plan.scorers.keys():
+        raise TooFewImages("\n".join(refused.values()))
+
+
+def too_few(plan: Plan) -> dict[str, str]:
+    """Return the scorers for which there are too few training images, with the reason."""
     # A training image has any number of boxes.
-    classifiers = any(model.output != "boxes" for model in plan.models.values())
-    for scorer in plan.scorers.values():
-        if "training" in scorer.needs and classifiers:
-            scorer.enough(len(plan.fit))
+    if all(model.output == "boxes" for model in plan.models.values()):
+        return {}
+    refused = {}
+    for name, scorer in plan.scorers.items():
+        try:
+            if "training" in scorer.needs:
+                scorer.enough(len(plan.fit))
+        except TooFewImages as error:
+            refused[name] = str(error)
+    return refused
 
 
 def note_overlap(plan: Plan) -> str:
@@ -559,7 +579,10 @@ class Fits:
         if search is not None:
             fitted = self._candidate(chosen_name(spec, search))
         else:
-            fitted, search = best(spec, self.model, self._candidate, functools.cache(self._pools))
+            try:
+                fitted, search = best(spec, self.model, self._candidate, functools.cache(self._pools))
+            except NoneWorks as error:
+                return UnfittedScorer(scorer, str(error)), None
         fitted.name = spec
         return fitted, search
 
@@ -573,6 +596,10 @@ class Fits:
                 fit_on(ready, self.folder, kept_slices(self.folder, self.model), self.model, self.head)
             except TooFewImages as error:
                 return UnfittedScorer(scorer, str(error))
+            except (Damaged, OSError):
+                raise
+            except Exception as error:  # of any library or plug-in: the other scorers go on without it
+                return UnfittedScorer(scorer, f"{scorer.name} cannot be fitted: {reason(error, 'fitting')}")
         return ready
 
     def _pools(self, name: str) -> Pools:

@@ -152,6 +152,12 @@ class SuiteOptions(Options):
         python="Also a sequence of names.",
         metavar="FILE",
     )
+    follow_links: bool | None = declare(
+        None,
+        "Follow symbolic links that leave the folder of a source; links inside it are always followed.",
+        kind=bool,
+        flag="follow-links/no-follow-links",
+    )
     limit: int | None = declare(
         None, "Use only the first N samples of a fixed random order.", metavar="N", kind=int
     )
@@ -168,6 +174,7 @@ class SuiteOptions(Options):
             "grid": self.grid,
             "options": texts | dict(self.options or {}),
             "labels": _labels(self.labels),
+            "follow_links": self.follow_links,
             "limit": self.limit,
             "seed": self.seed,
         }
@@ -239,7 +246,13 @@ class EvaluationOptions(SuiteOptions):
         repeat=True,
     )
     scorers: Sequence[str] = declare(
-        (), "Compute these OOD scores: energy, knn, 'knn(k=10)'.", metavar="NAME", repeat=True
+        (),
+        "Compute these OOD scores besides those of the suite: energy, knn, 'knn(k=10)'.",
+        metavar="NAME",
+        repeat=True,
+    )
+    only_scorers: Sequence[str] = declare(
+        (), "Compute these OOD scores instead of those of the suite.", metavar="NAME", repeat=True
     )
     fit: str | Source | None = declare(
         None, "Training images for scorers that are fitted.", python="Also a ``Source``.", metavar="SOURCE"
@@ -409,7 +422,9 @@ class Exported(FolderOptions):
     """A run folder and the format to write its results in."""
 
     kind: str = declare(
-        help="Format: coco (results and annotations of detectors).", metavar="coco", flag="as"
+        help="Format: coco (results and annotations of detectors), or openood (its result tables).",
+        metavar="coco|openood",
+        flag="as",
     )
     out: str | Path = declare(help="The folder to make.", metavar="DIR")
     models: Sequence[str] = declare((), "Export only these models of the run.", metavar="NAME", repeat=True)

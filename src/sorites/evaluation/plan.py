@@ -54,6 +54,7 @@ from sorites.evaluation.samples import (
 )
 from sorites.evaluation.storage.schema import SAMPLES_PER_UNIT, SearchResult
 from sorites.evaluation.unseen import unseen
+from sorites.io.paths import following_links
 from sorites.models.torch_module import module_device
 from sorites.models.trial import settle_scale
 from sorites.models.versions import with_version
@@ -518,7 +519,18 @@ def make(
         further: Replace further sources of the same name.
         load: Loads a model by its spec; several plans may share one that keeps what it has loaded.
     """
-    models, further = models or {}, further or {}
+    with following_links(suite.follow_links):
+        return _make(suite, source, models or {}, fit, further or {}, load)
+
+
+def _make(
+    suite: Suite,
+    source: Source | None,
+    models: Mapping[str, Model],
+    fit: Source | None,
+    further: Mapping[str, Source],
+    load: Callable[[str], Model] | None,
+) -> Plan:
     objects = (*(obj.name for obj in (source, fit) if obj is not None), *further, *models)
     labels = labels_of(suite.labels)
     read, first, others = _sources(suite, labels, source, further)

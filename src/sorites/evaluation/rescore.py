@@ -15,7 +15,7 @@ import polars as pl
 
 from sorites import core
 from sorites.core import Outputs, Scorer
-from sorites.core.errors import SoritesError, UnfinishedRun
+from sorites.core.errors import Notice, SoritesError, UnfinishedRun, tell
 from sorites.core.messages import option
 from sorites.core.table import RunLike, read, run_folder, write_shard
 from sorites.evaluation import fit
@@ -59,7 +59,8 @@ def score(
 ) -> dict[str, int]:
     """Add the rows of scorers to a run folder.
 
-    All scorers are fitted before the first row is written; if one cannot be fitted, nothing is added.
+    All scorers are fitted before the first row is written. A scorer that cannot be fitted is left out with a
+    notice, unless it is the only one.
 
     Args:
         run: A run folder, made by "sorites run"; may be on an object store: s3://BUCKET/RUN. Also a ``Run``.
@@ -107,14 +108,37 @@ def add_scores(options: ScoreOptions) -> dict[str, int]:
             _refuse(folder, name, core.scorer(name), units)
         missing = _missing_scores(folder, models, new, units)
         ready = {(name, model): _ready(folder, name, model, suite.fit) for name, model in missing}
+        unfitted = _unfitted(ready, new)
+        ready = {key: found for key, found in ready.items() if key[0] not in unfitted}
         _record_searches(folder, {key: search for key, (_, search) in ready.items() if search is not None})
         for (name, model), (scorer, _) in ready.items():
             work = functools.partial(score_unit, folder, name, scorer, model)
             tasks = _score_tasks(folder, models, model, missing[name, model])
             results = start(tasks, work, options.workers or start.cores())
             added[name] += sum(rows for _, rows in results)
-        _record(folder, new)
+        _record(folder, [name for name in new if name not in unfitted])
     return added
+
+
+Fitted = tuple[Scorer, SearchResult | None]
+
+
+def _unfitted(ready: Mapping[tuple[str, str], Fitted], new: Sequence[str]) -> dict[str, str]:
+    """Return the scorers that cannot be fitted for some model, with the reason, and tell them.
+
+    Raises:
+        SoritesError: None of the scorers can be fitted.
+    """
+    refused = {
+        name: f"{model}: {scorer.note}"
+        for (name, model), (scorer, _) in ready.items()
+        if isinstance(scorer, fit.UnfittedScorer)
+    }
+    if refused and refused.keys() == set(new):
+        raise SoritesError("\n".join(refused.values()))
+    for note in refused.values():
+        tell(Notice(note, code="scorer_not_fitted"), 4)
+    return refused
 
 
 def _score_tasks(folder: Path, models: Sequence[str], model: str, units: Sequence[Unit]) -> list[ScoreTask]:
@@ -173,13 +197,9 @@ def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
             raise SoritesError(f"{name} needs {WORDS['head']}, but {folder} has none of {model}")
 
 
-def _ready(folder: Path, name: str, model: str, training: Fit | None) -> tuple[Scorer, SearchResult | None]:
+def _ready(folder: Path, name: str, model: str, training: Fit | None) -> Fitted:
     """Return the fitted scorer for one model, and the result of its parameter search, if any."""
-    fits = fit.Fits(folder, model, read_head(folder, model), training)
-    scorer, search = fits.scorer(name, core.scorer(name))
-    if isinstance(scorer, fit.UnfittedScorer):
-        raise SoritesError(f"{model}: {scorer.note}")
-    return scorer, search
+    return fit.Fits(folder, model, read_head(folder, model), training).scorer(name, core.scorer(name))
 
 
 def _record_searches(folder: Path, searches: Mapping[tuple[str, str], SearchResult]) -> None:

@@ -20,7 +20,7 @@ from sorites.core.table import read
 from sorites.evaluation import plan as plans
 from sorites.evaluation.engines import Engine
 from sorites.evaluation.estimate import input_lines, note_unlabelled
-from sorites.evaluation.fit import fit_notes, note_overlap, refusals
+from sorites.evaluation.fit import fit_notes, note_overlap, refusals, too_few
 from sorites.evaluation.options import DEFAULT_BATCH, MAX_ERRORS, RunOptions
 from sorites.evaluation.overlap import overlap_notes, record_overlap
 from sorites.evaluation.plan import Plan
@@ -102,12 +102,14 @@ def run(
     lenses: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     labels: str | Path | Sequence[str] | None = None,
+    follow_links: bool | None = None,
     limit: int | None = None,
     seed: int | None = None,
     id_sources: Mapping[str, str | Source] | None = None,
     ood: Mapping[str, str | Source] | None = None,
     models: Sequence[AnyModel] | Mapping[str, AnyModel] = (),
     scorers: Sequence[str] = (),
+    only_scorers: Sequence[str] = (),
     fit: str | Source | None = None,
     order: str | None = None,
     batch: int | Literal["auto"] = "auto",
@@ -147,6 +149,8 @@ def run(
         options: Options of the suite's shifts.
         labels: A file of class names, one per line; default: the 1000 classes of ImageNet. Also a sequence of
             names.
+        follow_links: Follow symbolic links that leave the folder of a source; links inside it are always
+            followed.
         limit: Use only the first N samples of a fixed random order.
         seed: Random seed.
         id_sources: Further in-distribution sources, with labels of the suite, by name.
@@ -155,7 +159,8 @@ def run(
         models: Evaluate these models: lite0, timm:NAME, timm:NAME@WEIGHTS, onnx:PATH, python:module:callable.
             NAME= sets the name in the table: v2=onnx:PATH. Also torch modules, functions and ``Model``
             objects; a mapping names them: ``{"v2": net}``.
-        scorers: Compute these OOD scores: energy, knn, 'knn(k=10)'.
+        scorers: Compute these OOD scores besides those of the suite: energy, knn, 'knn(k=10)'.
+        only_scorers: Compute these OOD scores instead of those of the suite.
         fit: Training images for scorers that are fitted. Also a ``Source``.
         order: Read whole shards in hash order, and no more of a large source than the limit needs.
         batch: Batch size; auto uses 8 on a CPU and finds one that fits on a GPU.
@@ -205,12 +210,14 @@ def run(
         lenses=lenses,
         options=options,
         labels=labels,
+        follow_links=follow_links,
         limit=limit,
         seed=seed,
         id_sources=id_sources,
         ood=ood,
         models=models,
         scorers=scorers,
+        only_scorers=only_scorers,
         fit=fit,
         order=order,
         batch=batch,
@@ -289,6 +296,7 @@ def recipe(options: RunOptions) -> Suite:
         sources=(*_entries(options.id_sources, "id"), *_entries(options.ood, "ood")),
         models=tuple(model if isinstance(model, str) else model.name for model in _models(options)),
         scorers=tuple(options.scorers),
+        only_scorers=tuple(options.only_scorers),
         fit=None if options.fit is None else {"source": _spec_of(options.fit)},
         order=options.order,
         device=options.models_device(),
@@ -348,6 +356,8 @@ def _notices(prepared: Prepared, keep_features: bool) -> Iterator[Notice]:
         names = ", ".join(plan.left_out)
         text = f"skipped scorers that need training images (add {option('fit', 'SOURCE')}): {names}"
         yield Information(text, code="scorer_skipped")
+    for note in too_few(plan).values():
+        yield Information(f"{note}. There will be no scores of it.", code="scorer_not_fitted")
     if note := note_overlap(plan):
         yield Notice(note.removeprefix("note: "), code="overlap")
     if note := note_unlabelled(plan):

@@ -5,10 +5,12 @@ Impossible file names and circular links are treated as paths that do not exist.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from sorites.core.errors import SoritesError
@@ -46,6 +48,30 @@ def exists(path: str | Path) -> bool:
 def resolve(path: Path) -> Path:
     """Return the path without links; circular links are left as they are."""
     return path if isinstance(path, StorePath) else Path(os.path.realpath(path))
+
+
+# Whether sources follow links that leave their folder. The setting is the suite's or the recipe's, and is
+# kept here while sources are listed, because plug-ins get only a path.
+_FOLLOWED: ContextVar[bool] = ContextVar("follow_links", default=False)
+
+
+@contextlib.contextmanager
+def following_links(follow: bool) -> Iterator[None]:
+    """Let sources that are listed meanwhile follow links that leave their folder.
+
+    Args:
+        follow: True to follow them; False refuses them, which is the default.
+    """
+    token = _FOLLOWED.set(follow)
+    try:
+        yield
+    finally:
+        _FOLLOWED.reset(token)
+
+
+def links_are_followed() -> bool:
+    """Return whether links that leave the folder of a source are followed."""
+    return _FOLLOWED.get()
 
 
 def is_inside(path: Path, root: Path) -> bool:

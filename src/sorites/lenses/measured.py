@@ -20,8 +20,17 @@ from sorites.io.decode import decode
 from sorites.lenses.store import MAX_KERNEL_PX, Entry, LensRecord, save
 from sorites.optics.develop import linear_from_srgb
 from sorites.optics.edge import edge_mtf, round_kernel
+from sorites.optics.mtf import FREQUENCIES
 from sorites.optics.tracing.around import rotated
-from sorites.optics.tracing.blur import AZIMUTHS, FIELDS, POSITIONS, centre_kernel, mtf50, radial_mtf
+from sorites.optics.tracing.blur import (
+    AZIMUTHS,
+    CYCLES_MM,
+    FIELDS,
+    POSITIONS,
+    centre_kernel,
+    mtf50,
+    radial_mtf,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -155,7 +164,7 @@ def as_entry(name: str, stack: Array, pitch_um: float, kind: Kind) -> Entry:
         for field in FIELDS
     ]
     first = [next(i for i, (at, _) in enumerate(POSITIONS) if at == field) for field in FIELDS]
-    curves = np.array([[radial_mtf(plane) for plane in taps[i]] for i in first])
+    curves = np.array([[_in_mm(radial_mtf(plane), pitch_um) for plane in taps[i]] for i in first])
     about = LensRecord(
         pitch_um=pitch_um,
         mtf50=sharp,
@@ -165,6 +174,13 @@ def as_entry(name: str, stack: Array, pitch_um: float, kind: Kind) -> Entry:
     )
     arrays = {"kernels": taps, "mtf": curves}
     return Entry(name, {key: value.astype(np.float32) for key, value in arrays.items()}, about)
+
+
+def _in_mm(curve: Array, pitch_um: float) -> Array:
+    """Return an MTF in cycles per pixel at the frequencies of lens files, in cycles per mm; 0 beyond Nyquist,
+    where nothing was measured.
+    """
+    return np.asarray(np.interp(CYCLES_MM * pitch_um / 1000, FREQUENCIES, curve, right=0.0))
 
 
 def _places(stack: Array) -> Array:

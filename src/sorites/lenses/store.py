@@ -272,19 +272,22 @@ def warn_of_rotation(entries: Iterable[Entry]) -> None:
     Files of earlier versions and of other programs have none. Call it where kernels of all azimuths are
     used.
     """
-    rotated = sorted(entry.name for entry in entries if "between" not in entry.arrays)
-    if rotated:
-        listed = ", ".join(rotated[:3]) + (" ..." if len(rotated) > 3 else "")
-        tell(
-            Notice(
-                f"{listed}: no kernels between 0, 45 and 90 degrees of azimuth, so the pixels of the nearest"
-                f" ones are rotated, which differs from a trace by an L1 of 0.10 to 0.23 on average. Trace"
-                f" again with {command('lens import', 'FILE.zmx')}",
-                code="rotated_kernels",
-                lenses=tuple(rotated),
-            ),
-            3,
-        )
+    without = [entry for entry in entries if "between" not in entry.arrays]
+    if not without:
+        return
+    rotated = sorted(entry.name for entry in without)
+    listed = ", ".join(rotated[:3]) + (" ..." if len(rotated) > 3 else "")
+    traced = any(entry.about.measured is None for entry in without)
+    again = f" Trace lenses again with {command('lens import', 'FILE.zmx')}" if traced else ""
+    tell(
+        Notice(
+            f"{listed}: no kernels between 0, 45 and 90 degrees of azimuth, so the pixels of the nearest ones"
+            f" are rotated, which differs from a trace by an L1 of 0.10 to 0.23 on average.{again}",
+            code="rotated_kernels",
+            lenses=tuple(rotated),
+        ),
+        3,
+    )
 
 
 def builtin() -> Path:

@@ -1,9 +1,11 @@
 """Accuracy over a grid of camera settings: per setting, best, worst, and under policies that choose a
 setting.
 
-A camera setting is ISO, shutter and aperture under one light. Shots with automatic exposure are a
-separate group (``exposure`` "auto") whatever values the camera chose. See Baek et al., "Unexplored
-Faces of Robustness and Out-of-Distribution", CVPR 2024, tables 7-17.
+The splits of a dataset (ImageNet-ES has other settings in its validation split) are separate groups unless
+``by`` leaves them out; a notice then says that they are pooled. A camera setting is ISO, shutter and aperture
+under one light. Shots with automatic exposure are a separate group (``exposure`` "auto") whatever values the
+camera chose. See Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, tables
+7-17.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from itertools import combinations
 import polars as pl
 
 from sorites.core import CLEAN, add_metric
+from sorites.core.errors import Notice, tell
 from sorites.core.table import Table
 from sorites.metrics.accuracy import accuracy, mean_accuracy
 from sorites.metrics.intervals import clustered_wilson_interval, normal_interval, wilson_interval
@@ -22,6 +25,7 @@ from sorites.metrics.rows import REAL_SAMPLES, SAMPLE_KEY, WHOLE, answer_frame, 
 DIALS = ("iso", "shutter", "aperture")
 SETTING = ("light", "exposure", *DIALS)
 AUTO = pl.col("exposure") == "auto"
+SPLIT = "split"
 
 
 def with_settings(table: Table) -> pl.LazyFrame:
@@ -47,14 +51,38 @@ def with_settings(table: Table) -> pl.LazyFrame:
     return rows.join(parsed, on="params", maintain_order="left")
 
 
+def splits_of(table: Table) -> list[str]:
+    """Return the splits of the rows of camera grids, sorted; samples without one have the name ""."""
+    rows = with_settings(table)
+    names = rows.select(pl.col(SPLIT).fill_null("").unique()).collect(engine="streaming")[SPLIT]
+    return sorted(names)
+
+
+def tell_pooled(table: Table, by: Sequence[str]) -> None:
+    """Issue a notice if a metric of camera grids, grouped by ``by``, pools several splits."""
+    identifying = {SPLIT, "sample_id", "image_id"}
+    if identifying.isdisjoint([by] if isinstance(by, str) else by) and len(names := splits_of(table)) > 1:
+        quoted = ", ".join(map(repr, names))
+        tell(
+            Notice(
+                f"the splits {quoted} are pooled, which have different images and perhaps settings; group by"
+                " split too",
+                code="splits_pooled",
+                splits=names,
+            ),
+            3,
+        )
+
+
 @add_metric
-def setting_accuracy(table: Table, by: Sequence[str] = ("model", *SETTING)) -> pl.DataFrame:
+def setting_accuracy(table: Table, by: Sequence[str] = ("model", SPLIT, *SETTING)) -> pl.DataFrame:
     """Accuracy at each setting of a camera grid, with automatic shots pooled; Wilson interval."""
+    tell_pooled(table, by)
     return accuracy(with_settings(table), by)
 
 
 @add_metric
-def setting_table(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
+def setting_table(table: Table, by: Sequence[str] = ("model", SPLIT)) -> pl.DataFrame:
     """Accuracy of the best, worst and average camera setting and of automatic exposure (``what``), by
     ``light``.
 
@@ -130,7 +158,7 @@ def setting_share(table: Table, by: Sequence[str] = ("model", "sample_id")) -> p
 
 
 @add_metric
-def camera_control(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
+def camera_control(table: Table, by: Sequence[str] = ("model", SPLIT)) -> pl.DataFrame:
     """Accuracy under each ``policy`` of choosing the camera setting, averaged over the lights of a sample,
     then over samples.
 
@@ -140,6 +168,7 @@ def camera_control(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame
     the same samples, with its interval. ``fixed`` and ``oracle`` are chosen on the rows that they are
     evaluated on.
     """
+    tell_pooled(table, by)
     rows, keys = select_rows(with_settings(table), by)
     shots = judged_rows(rows).filter(REAL_SAMPLES)
     scenes = _scenes(shots, keys)
@@ -196,13 +225,14 @@ OUTCOMES = ("both", "model only", "other only", "none")
 
 
 @add_metric
-def solution_space(table: Table, by: Sequence[str] = ("model", "light")) -> pl.DataFrame:
+def solution_space(table: Table, by: Sequence[str] = ("model", SPLIT, "light")) -> pl.DataFrame:
     """Share of samples that are correct at exactly ``right`` of the manual camera settings; ``settings``
     is their number.
 
     ``n`` counts the samples that were judged at that many settings, once per model and, where ``by``
     names it, per light. Numbers of settings without samples are absent. Wilson interval.
     """
+    tell_pooled(table, by)
     rows, keys = select_rows(with_settings(table).filter(~AUTO), by)
     of_sample = list(dict.fromkeys([*keys, *SAMPLE_KEY, "model"]))
     counted = (
@@ -219,7 +249,7 @@ def solution_space(table: Table, by: Sequence[str] = ("model", "light")) -> pl.D
 
 
 @add_metric
-def solution_overlap(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
+def solution_overlap(table: Table, by: Sequence[str] = ("model", SPLIT)) -> pl.DataFrame:
     """Share of (sample, manual camera setting) pairs that are correct for both of two models, for one of
     them, or for none.
 
@@ -228,6 +258,7 @@ def solution_overlap(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFra
     effective number of pairs, because settings of one sample are not independent. Further columns in
     ``by`` form separate groups.
     """
+    tell_pooled(table, by)
     rows, columns = select_rows(with_settings(table).filter(~AUTO), by)
     keys = [key for key in columns if key not in ("model", WHOLE)]
     pair_key = [*keys, *(key for key in (*SAMPLE_KEY, "image_id", "light", *DIALS) if key not in keys)]
@@ -246,9 +277,9 @@ def solution_overlap(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFra
             model=pl.lit("", pl.String), other=pl.lit("", pl.String)
         )
     ]
-    return answer_frame(
-        pl.concat(frames), [*keys, "model", "other"], "value", "n", "low", "high", "pairs", then=("outcome",)
-    )
+    asked = [key for key in columns if key != WHOLE]
+    order = [*asked, *(() if "model" in asked else ("model",)), "other"]
+    return answer_frame(pl.concat(frames), order, "value", "n", "low", "high", "pairs", then=("outcome",))
 
 
 def _overlap(model: pl.DataFrame, other: pl.DataFrame, pair_key: list[str], keys: list[str]) -> pl.DataFrame:

@@ -27,6 +27,14 @@ _OWN_NAME = pl.when(
 ).then("shift")
 
 
+# The dataset of a sample, if its source reads several: the attribute ``set``.
+_NAMED = (
+    pl.col("attrs")
+    .list.eval(pl.element().filter(pl.element().struct.field("key") == "set").struct.field("value"))
+    .list.first()
+)
+
+
 def with_sets(table: Table) -> pl.LazyFrame:
     """Return the table with the column ``set``, which is added if it is missing.
 
@@ -35,7 +43,7 @@ def with_sets(table: Table) -> pl.LazyFrame:
     lazy = table.lazy()
     if SET in lazy.collect_schema():
         return lazy
-    name = pl.coalesce(_OWN_NAME, "source")
+    name = pl.coalesce(_NAMED, _OWN_NAME, "source")
     names = lazy.select("source", own=_OWN_NAME, name=name).unique().collect(engine="streaming")
     duplicates = (
         names.filter(pl.col("name").is_duplicated() & pl.col("own").is_not_null())["name"].unique().to_list()

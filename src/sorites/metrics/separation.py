@@ -262,6 +262,7 @@ KNOWN_CLASS = (pl.col("known").fill_null(False) | UNLABELLED) & ~UNKNOWN_CLASS
 RIGHT, WRONG = pl.col("correct").fill_null(False), pl.col("correct").not_().fill_null(False)
 HAS_LEVELS = pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null()
 
+FULL_SPECTRUM = "full_spectrum"
 # The expressions (in-distribution, OOD) of each framework; rows that match neither are left out.
 FRAMEWORKS = {
     "semantic": (KNOWN_CLASS, UNKNOWN_CLASS),
@@ -269,6 +270,7 @@ FRAMEWORKS = {
     "combined": (RIGHT & UNTOUCHED, UNKNOWN_CLASS | (WRONG & ~UNTOUCHED)),
     "graded": (KNOWN_CLASS & UNTOUCHED, HAS_LEVELS & ~(KNOWN_CLASS & UNTOUCHED)),
     "drift": (KNOWN_CLASS & UNTOUCHED, KNOWN_CLASS & ~UNTOUCHED),
+    FULL_SPECTRUM: (KNOWN_CLASS, UNKNOWN_CLASS),
 }
 
 # Infinite scores are values: +inf is more OOD than every other score. Only null and NaN are missing.
@@ -335,13 +337,14 @@ def groups(
         by: The columns to group by.
         framework: The name of a framework, which decides what is in-distribution and OOD.
         against: The in-distribution images to compare with: "same" uses those with the same shift
-            and setting, "clean" the clean images of the model for all groups.
+            and setting, "clean" the clean images of the model for all groups. In the full spectrum
+            all shifted and clean images are in-distribution for all groups.
     """
     rows, keys = scored_rows(table, by)
     in_distribution, ood = framework_named(framework)
     if against not in ("same", "clean"):
         raise InvalidOption("against", f'{parameter("against")} must be "same" or "clean", got {against!r}')
-    if against == "clean":
+    if against == "clean" and framework != FULL_SPECTRUM:
         in_distribution = in_distribution & UNTOUCHED
     side = pl.when(ood).then(True).when(in_distribution).then(False)
     slim = rows.select(*keys, "sample", score=pl.when(HAS_SCORE).then("score"), side=side).filter(
@@ -362,7 +365,7 @@ def _shared_columns(keys: Sequence[str], framework: str, against: str) -> list[s
     In-distribution and OOD images never have the same content, so content columns are shared only in
     the model-specific framework.
     """
-    if against == "clean" or framework in ("combined", "graded", "drift"):
+    if against == "clean" or framework in ("combined", "graded", "drift", FULL_SPECTRUM):
         return [key for key in keys if key in BY_SCORER]
     return [key for key in keys if key in CONDITIONS or framework == "model-specific"]
 

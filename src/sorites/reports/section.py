@@ -9,12 +9,13 @@ Another package adds a section without changing the page:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sorites.core.registry import Registry
 from sorites.reports.components.charts import small_multiples
-from sorites.reports.components.markup import EMPTY, Html
+from sorites.reports.components.markup import EMPTY, Html, join, tag
 from sorites.reports.view import View
 
 
@@ -50,6 +51,30 @@ def add_section(order: int) -> Callable[[Maker], Maker]:
         return maker
 
     return register
+
+
+def split_by_split(maker: Maker) -> Maker:
+    """Draw a section on camera grids once for each split of their images, one below the other.
+
+    Splits have other images and perhaps other settings (ImageNet-ES has 64 in one and 27 in the other), so
+    that a number over several of them would be of neither.
+    """
+
+    @functools.wraps(maker)
+    def make(view: View) -> Section | None:
+        if len(view.camera_splits) < 2:
+            return maker(view)
+        drawn = {name: maker(view.of_split(name)) for name in view.camera_splits}
+        made = {name: section for name, section in drawn.items() if section is not None}
+        if not made:
+            return None
+        parts = [
+            tag("div", tag("h3", f"Split {name}" if name else "No split"), section.body, cls="stack")
+            for name, section in made.items()
+        ]
+        return replace(next(iter(made.values())), body=join(parts))
+
+    return make
 
 
 def sections(view: View) -> dict[str, Section]:

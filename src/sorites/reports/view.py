@@ -22,6 +22,7 @@ from sorites.evaluation.explanations import Explanations
 from sorites.evaluation.integrity.unfinished import Unfinished
 from sorites.evaluation.storage.schema import DialRecord, ModelFit, RunRecord
 from sorites.evaluation.storage.variants import base_shift, distinct_conditions, with_conditions, with_names
+from sorites.metrics.camera import splits_of
 from sorites.suites.suite import Suite
 
 UNTOUCHED = pl.col("shift") == CLEAN
@@ -77,6 +78,8 @@ class View:
     """Notes shown before any number: what is missing, shared or left out."""
     comparable: bool = True
     """False if the runs share no sample, so that models cannot be ranked."""
+    split: str | None = None
+    """The only split of the rows of this view; None if the rows were not divided by split."""
     _computed: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     def compute(self, metric: Metric, where: pl.Expr | None = None, **options: Any) -> pl.DataFrame:
@@ -85,6 +88,20 @@ class View:
         if key not in self._computed:
             self._computed[key] = metric(self.table if where is None else self.table.filter(where), **options)
         return self._computed[key]
+
+    @functools.cached_property
+    def camera_splits(self) -> tuple[str, ...]:
+        """The splits of the images of camera grids."""
+        return tuple(splits_of(self.table))
+
+    def of_split(self, name: str) -> View:
+        """Return the view of the rows of one split."""
+        rows = self.table.filter(pl.col("split").fill_null("") == pl.lit(name, pl.String))
+        return replace(self, table=rows, split=name, _computed={})
+
+    def named(self, name: str) -> str:
+        """Return a name of controls of the page that is unique among the views of all splits."""
+        return name if self.split is None else f"{name}-{self.split.encode().hex()}"
 
     @functools.cached_property
     def models(self) -> tuple[str, ...]:
@@ -218,7 +235,19 @@ def merge(runs: Sequence[RunView], partial: bool = False) -> View:
     for run, ids in zip(shared, combined.ids, strict=True):
         for id_ in ids:
             owners[id_] = (*owners.get(id_, ()), run)
-    return View(shared, combined.table, owners, combined.notes, combined.comparable)
+    view = View(shared, combined.table, owners, combined.notes, combined.comparable)
+    return replace(view, notes=(*view.notes, *_split_notes(view)), _computed={})
+
+
+def _split_notes(view: View) -> list[str]:
+    """Return what to say about several splits of a camera grid on one page."""
+    names = [name or "none" for name in view.camera_splits]
+    if len(names) < 2:
+        return []
+    return [
+        f"The images of camera settings belong to {len(names)} splits ({', '.join(names)}). Sections on"
+        " camera settings show each split on its own; all other numbers pool them."
+    ]
 
 
 def box_models(view: View) -> list[str]:

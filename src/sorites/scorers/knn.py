@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Batches, Head, Outputs, add_scorer
-from sorites.core.errors import SoritesError
+from sorites.core.errors import TooFewImages
 from sorites.scorers.base import (
     Bank,
     Fitted,
@@ -118,7 +118,7 @@ def check_k(count: int, k: int, scorer: str) -> int:
     """Return ``count``; raise an error if there are fewer than ``k`` training images."""
     if count < k:
         kind = scorer.partition("(")[0]
-        raise SoritesError(
+        raise TooFewImages(
             f"scorer {scorer}: expected at least k={k} training images, got {count}. "
             f"Use more training images, or {kind}(k={max(1, count // 2)})"
         )

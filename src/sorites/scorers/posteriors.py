@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from sorites.core import Batches, Head, Outputs, add_scorer
 from sorites.core.errors import SoritesError
 from sorites.scorers.base import (
+    ROWS_PER_BLOCK,
     Fitted,
     Narrow,
     Score,
     Wide,
-    log_probabilities,
     logits_of,
     logsumexp,
     narrow_scored,
@@ -51,13 +51,15 @@ class klm(Fitted):
     def fit(self, batches: Batches, head: Head | None = None) -> Self:
         totals, counts = np.zeros((0, 0)), np.zeros(0)
         for logits, _, _ in self.training_logits(batches):
-            wide, predicted = logits.astype(np.float64), logits.argmax(axis=1)
             if not len(counts):
-                totals, counts = np.zeros((wide.shape[1], wide.shape[1])), np.zeros(wide.shape[1])
+                totals, counts = np.zeros((logits.shape[1], logits.shape[1])), np.zeros(logits.shape[1])
+            predicted = logits.argmax(axis=1)
             order = np.argsort(predicted, kind="stable")
-            classes, starts = np.unique(predicted[order], return_index=True)
-            totals[classes] += np.add.reduceat(np.exp(log_probabilities(wide[order])), starts, axis=0)
             counts += np.bincount(predicted, minlength=len(counts))
+            for start in range(0, len(order), ROWS_PER_BLOCK):
+                some = order[start : start + ROWS_PER_BLOCK]
+                classes, starts = np.unique(predicted[some], return_index=True)
+                totals[classes] += np.add.reduceat(_likely(logits[some])[0], starts, axis=0)
         present = counts > 0
         self.fitted["classes"] = int(present.sum())
         means = totals[present] / counts[present, None]
@@ -70,35 +72,47 @@ class klm(Fitted):
         return narrow_scored(self._divergence, logits_of(outputs, self.name, typical.shape[1]))
 
     def _divergence(self, logits: Narrow) -> Wide:
-        wide = log_probabilities(logits.astype(np.float64))
-        likely = np.exp(wide)
-        rows, columns = self._candidates(likely.astype(np.float32))
+        likely, entropies = _likely(logits)
+        rows, columns = self._candidates(likely)
         typical, nearest = self.ready(self._typical), np.full(len(likely), -np.inf)
         for start in range(0, len(rows), PAIRS_PER_BLOCK):
             of, to = rows[start : start + PAIRS_PER_BLOCK], columns[start : start + PAIRS_PER_BLOCK]
             np.maximum.at(nearest, of, np.einsum("nc,nc->n", likely[of], typical[to]))
-        return np.asarray(np.einsum("nc,nc->n", likely, wide) - nearest)
+        return np.asarray(-entropies - nearest)
 
-    def _candidates(self, likely: Narrow) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def _candidates(self, likely: Wide) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return pairs of rows and classes among which each row has its nearest class.
 
         A float32 product finds them; the sum of the probabilities that it leaves out, times the largest
         logarithm, and its rounding error are the tolerance.
         """
-        large = likely > SMALL
-        tolerance = FLOAT32_ERROR
-        if np.count_nonzero(large) > MAX_SPARSE_SHARE * likely.size:
-            crosses = likely @ self._columns
-            left_out: NDArray[np.float32] | float = 0.0
+        large = np.flatnonzero(likely > SMALL)
+        left_out: Wide | float = 0.0
+        if len(large) > MAX_SPARSE_SHARE * likely.size:
+            crosses = likely.astype(np.float32) @ self._columns
         else:
             from scipy import sparse
 
-            left_out = np.where(large, 0, likely).sum(axis=1) * -float(self._columns.min())
-            crosses = sparse.csr_array(np.where(large, likely, 0)) @ self._columns
+            rows, columns = np.divmod(large, likely.shape[1])
+            values = likely.ravel()[large]
+            kept = np.bincount(rows, values, len(likely))
+            left_out = (np.maximum(1 - kept, 0) + FLOAT32_ERROR / 100) * -float(self._columns.min())
+            ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(likely)))])
+            few = sparse.csr_array((values.astype(np.float32), columns, ends), shape=likely.shape)
+            crosses = few @ self._columns
         best = crosses.max(axis=1)
-        limit = best - tolerance * (1 + np.abs(best)) - left_out
-        found = np.nonzero(crosses >= limit[:, None])
-        return found[0], found[1]
+        limit = (best - FLOAT32_ERROR * (1 + np.abs(best)) - left_out).astype(np.float32)
+        return np.divmod(np.flatnonzero(crosses >= limit[:, None]), crosses.shape[1])
+
+
+def _likely(logits: Narrow) -> tuple[Wide, Wide]:
+    """Return the probabilities of each row and their entropy, in float64."""
+    moved = logits.astype(np.float64)
+    moved -= moved.max(axis=1, keepdims=True)
+    likely = np.exp(moved)
+    totals = likely.sum(axis=1)
+    likely /= totals[:, None]
+    return likely, np.log(totals) - np.einsum("nc,nc->n", likely, moved)
 
 
 @dataclass(frozen=True)

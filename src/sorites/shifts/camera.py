@@ -32,6 +32,8 @@ from sorites.shifts.base import add_continuous_shift
 
 # The minimum side of an image in px.
 MIN_SIDE_PX = 16
+# The luminance of a grey wall around a print, relative to the white of the print.
+WALL = 0.18
 # The luminance weights of linear red, green and blue (ITU-R BT.709).
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
@@ -215,8 +217,8 @@ def options(
 def lit(studio: Studio, lights: Mapping[str, float]) -> Studio:
     """Return the studio with a print instead of the screen, at several light levels.
 
-    Everything in the frame is lit alike, so that the image, the veil and the surround are all proportional
-    to the level; 1 is as bright as the screen with the lamp on.
+    Image, veil and surround are proportional to the level; 1 is as bright as the screen with the lamp on. The
+    surround is a grey wall in the same light and not the dark room of ImageNet-ES.
 
     Raises:
         SoritesError: There is no level, or one is not a number above 0.
@@ -232,7 +234,7 @@ def lit(studio: Studio, lights: Mapping[str, float]) -> Studio:
         studio,
         white={name: studio.white["on"] * level for name, level in lights.items()},
         veil={name: tuple((veil * level).tolist()) for name, level in lights.items()},
-        surround={name: studio.surround["on"] * level for name, level in lights.items()},
+        surround={name: WALL * studio.white["on"] * level for name, level in lights.items()},
     )
 
 

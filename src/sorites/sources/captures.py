@@ -68,6 +68,12 @@ class ShotTaken(Stored):
     """Rank correlation with the image; None for a black or white photograph."""
     suspicious: str | None = None
     """Why the photograph does not match its image."""
+    matrix: list[list[float]] | None = None
+    """The homography from pixels of the screen to pixels of the frame with which it was rectified."""
+    shown: list[float] | None = None
+    """Left, top, width and height of the image on the screen, in its pixels."""
+    taken: float | None = None
+    """When the photograph was taken, if this entry is of a later rectification of the camera's file."""
 
 
 class ShotReplaced(Stored):
@@ -120,6 +126,9 @@ class ImageVerdict(CaptureEntry):
     reviewer: str
     sample: str
     flags: list[str] = Field(default_factory=list)
+    """What is wrong with all photographs of the image."""
+    shots: dict[str, list[str]] = Field(default_factory=dict)
+    """What is wrong with single photographs, by their path in the capture."""
     note: str = ""
 
 

@@ -14,7 +14,16 @@ from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.core.packed import packed
 from sorites.io.decode import SUFFIXES
-from sorites.io.paths import entries, is_dir, is_file, is_folder, path_of, resolve, subfolders
+from sorites.io.paths import (
+    entries,
+    is_dir,
+    is_file,
+    is_folder,
+    links_are_followed,
+    path_of,
+    resolve,
+    subfolders,
+)
 from sorites.io.stores import StorePath
 from sorites.sources import sidecar
 from sorites.sources.written import collected_digests, is_collection
@@ -34,7 +43,8 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
     all images below it have that class. An image outside class folders is labelled by a WordNet id in
     its name (``n02123045_tabby.JPEG``), otherwise it has no label. A dataset made by ``sorites build``
     is read through its sidecar. Samples are ordered by id, which is the path relative to the folder.
-    Hidden files, other file types and links that leave the folder are skipped.
+    Hidden files and other file types are skipped. Links that leave the folder are followed only if the
+    suite says so (``follow_links``); otherwise they are skipped and named in a notice.
     """
     root = _root(path)
     if is_file(root / sidecar.NAME):
@@ -46,7 +56,12 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
         (str(file.relative_to(root)) for file in _images(root, resolve(root), outside)), key=as_utf8
     )
     links = "1 link" if len(outside) == 1 else f"{len(outside)} links"
-    note = f"{links} leading out of {root} not followed, first {min(outside)}" if outside else ""
+    note = (
+        f"{links} leading out of {root} not followed, first {min(outside)};"
+        f" {option('follow_links')} follows them"
+        if outside
+        else ""
+    )
     if not paths:
         raise SoritesError(f"no images ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}")
     if note:
@@ -97,9 +112,9 @@ def _root(path: str | None) -> Path:
 def _images(top: Path, root: Path, outside: list[Path]) -> Iterator[Path]:
     """Yield all images below ``top``, following links that stay inside ``root`` and form no cycle.
 
-    Links that leave ``root`` are appended to ``outside``.
+    Links that leave ``root`` are appended to ``outside``, or followed too within ``following_links``.
     """
-    linked = 0
+    linked, anywhere = 0, links_are_followed()
     pending: list[tuple[Path, str, tuple[str, ...]]] = [(top, str(root), ())]
     while pending:
         where, here, above = pending.pop()
@@ -109,7 +124,7 @@ def _images(top: Path, root: Path, outside: list[Path]) -> Iterator[Path]:
             if entry.name.startswith("."):
                 continue
             real = os.path.realpath(entry) if entry.is_symlink() else os.path.join(here, entry.name)
-            if entry.is_symlink() and not Path(real).is_relative_to(root):
+            if entry.is_symlink() and not (anywhere or Path(real).is_relative_to(root)):
                 outside.append(Path(entry))
             elif is_folder(entry):
                 linked += entry.is_symlink()

@@ -445,6 +445,8 @@ class Suite(Strict):
     similarity: tuple[str, ...] = ()
     """Measures of shifted images against their clean images, computed after the run: ``["ssim"]``."""
     limit: StrictInt | None = Field(default=None, gt=0)
+    follow_links: StrictBool = False
+    """Follow symbolic links that leave the folder of a source; links inside it are always followed."""
     unseen_by: tuple[str, ...] = ()
     """Trained models (``trained:DIR``): their training images are left out, by content, before the limit."""
     order: Literal["shards"] | None = None
@@ -560,6 +562,20 @@ class Suite(Strict):
         chosen = [camera for camera in self.compose if all_ or camera.name in shifts]
         return [{**camera.model_dump(), **({"levels": tuple(levels)} if levels else {})} for camera in chosen]
 
+    def _selected_scorers(self, added: Sequence[str], only: Sequence[str]) -> dict[str, Any]:
+        """Return the scorers that change: further ones, or others instead of the suite's own."""
+        if added and only:
+            both = f"{option('scorers', [])} adds to the suite's scorers and {option('only_scorers', [])}"
+            raise SoritesError(f"{both} replaces them: pass one of the two")
+        if only:
+            return {"scorers": tuple(only), "scorers_if_fitted": ()}
+        if not added:
+            return {}
+        names = [_scorer_name(name) for name in added]
+        further = [name for name in names if name not in self.scorers]
+        later = [name for name in self.scorers_if_fitted if name not in names]
+        return {"scorers": (*self.scorers, *further), "scorers_if_fitted": tuple(later)}
+
     def override(
         self,
         *,
@@ -567,13 +583,14 @@ class Suite(Strict):
         levels: Sequence[int] = (),
         severities: Sequence[float] = (),
         grid: Sequence[str] = (),
+        scorers: Sequence[str] = (),
+        only_scorers: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         **plain: Any,
     ) -> Suite:
         """Return a copy with some parts replaced; None and empty values keep the suite's own.
 
-        Scorers replace all scorers of the suite, including ``scorers_if_fitted``. If the source changes, the
-        suite's limit no longer applies.
+        If the source changes, the suite's limit no longer applies.
 
         Args:
             shifts: Names of shifts to use instead.
@@ -581,6 +598,8 @@ class Suite(Strict):
             severities: Severities of the only shift.
             grid: Grids of two or three shifts to use instead: ``"exposure_stops x defocus_disk"``. Without
                 ``shifts``, nothing else is applied.
+            scorers: Scorers to compute besides those of the suite.
+            only_scorers: Scorers to compute instead of those of the suite, including ``scorers_if_fitted``.
             options: Options for every shift of the suite that has one of that name.
             plain: Other fields of the suite.
 
@@ -594,8 +613,7 @@ class Suite(Strict):
             dials, {key: value for key, value in (options or {}).items() if value is not None}
         )
         changed = {key: value for key, value in plain.items() if value is not None and value != ()}
-        if "scorers" in changed:
-            changed["scorers_if_fitted"] = ()
+        changed |= self._selected_scorers(scorers, only_scorers)
         base = self.model_dump()
         if changed.get("source", self.source) != self.source:
             base["limit"] = None

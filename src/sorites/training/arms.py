@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
@@ -296,23 +296,49 @@ def _check_augmentations(comparison: Comparison) -> None:
         module.of_recipe(augment.names, comparison.recipe.data.size or 32, augment.options)
 
 
+class OneTraining(Protocol):
+    """One of several trainings that are based on one recipe."""
+
+    @property
+    def name(self) -> str: ...
+
+    def folder(self, out: Path) -> Path: ...
+
+    def recipe(self, base: Recipe) -> Recipe: ...
+
+
 def train_all(
     comparison: Comparison, *, device: str | None = None, workers: int = 2, bar: TextBar = no_progress
 ) -> None:
     """Train all unfinished members, ``workers`` at a time, in single-threaded processes."""
-    work = functools.partial(train_member, comparison.recipe, comparison.out, device)
-    unfinished = [member for member in comparison.members if not is_finished(member.folder(comparison.out))]
-    for member in comparison.members:
+    train_members(
+        comparison.recipe, comparison.out, comparison.members, device=device, workers=workers, bar=bar
+    )
+
+
+def train_members(
+    base: Recipe,
+    out: Path,
+    members: Sequence[OneTraining],
+    *,
+    device: str | None = None,
+    workers: int = 2,
+    bar: TextBar = no_progress,
+) -> None:
+    """Train all unfinished ones of several trainings, ``workers`` at a time, in single-threaded processes."""
+    work = functools.partial(train_member, base, out, device)
+    unfinished = [member for member in members if not is_finished(member.folder(out))]
+    for member in members:
         if member not in unfinished:
             work(member)  # already trained; this only refuses a folder of a different recipe
     if not unfinished:
         return
-    with _watched(comparison, bar) as set_text:
+    with _watched(base, out, members, bar) as set_text:
         for member, _ in ENGINES.get("processes")(unfinished, work, workers):
             set_text(f"{member.name} is trained")
 
 
-def train_member(base: Recipe, out: Path, device: str | None, member: Member) -> None:
+def train_member(base: Recipe, out: Path, device: str | None, member: OneTraining) -> None:
     """Train one member unless it is finished."""
     try:
         train(member.recipe(base), member.folder(out), device=device, workers=1, checkpoint_seconds=20)
@@ -321,18 +347,18 @@ def train_member(base: Recipe, out: Path, device: str | None, member: Member) ->
 
 
 @contextlib.contextmanager
-def _watched(comparison: Comparison, bar: TextBar) -> Iterator[Callable[[str], None]]:
+def _watched(
+    base: Recipe, out: Path, members: Sequence[OneTraining], bar: TextBar
+) -> Iterator[Callable[[str], None]]:
     """Update a progress bar while members train in other processes, from the histories they write."""
     done, text_holder = threading.Event(), [""]
 
     def percent() -> int:
-        return sum(
-            _percent(comparison.recipe, member.folder(comparison.out)) for member in comparison.members
-        )
+        return sum(_percent(base, member.folder(out)) for member in members)
 
     def watch() -> None:
         last = percent()
-        tick = bar("training", 100 * len(comparison.members), last)
+        tick = bar("training", 100 * len(members), last)
         while not done.wait(POLL_SECONDS):
             now = percent()
             tick(now - last, text_holder[0])

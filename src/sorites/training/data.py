@@ -17,6 +17,7 @@ from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.evaluation.samples import check_unique, hashed_samples
 from sorites.evaluation.storage.contents import COLUMNS, contents
+from sorites.io.paths import following_links
 from sorites.sources.papers.focus import accepted_labels
 from sorites.training import captures
 from sorites.training.captures import deep_augmented, mixed
@@ -183,16 +184,22 @@ def images(recipe: Recipe) -> TrainingData:
     Raises:
         SoritesError: If a part cannot be trained on or validated with.
     """
+    with following_links(recipe.data.follow_links):
+        return _images(recipe)
+
+
+def _images(recipe: Recipe) -> TrainingData:
     data = recipe.data
-    samples, space = _read_boxes(data) if recipe.task == "boxes" else _read(data)
+    with_boxes = recipe.task == "boxes"
+    samples, space = _read_boxes(data) if with_boxes else _read(data)
     selected = {id(sample) for sample in _in_fair_order(samples)[: data.limit]}
     training, validation = split_validation(
         [sample for sample in samples if id(sample) in selected], data.validation
     )
     if data.validation is not None and data.validation.source is not None:
-        usable = _boxed if recipe.task == "boxes" else _labelled
+        usable = _boxed if with_boxes else _labelled
         opened = _open_source(data.validation.source, space, "validation")
-        validation = usable(opened, data.validation.source, data.shifted)
+        validation = usable(opened, data.validation.source, data.shifted or data.validation.shifted)
         shared = {sample.id for sample in training} & {sample.id for sample in validation}
         if shared and data.validation.source == data.source:
             raise SoritesError(
@@ -203,10 +210,11 @@ def images(recipe: Recipe) -> TrainingData:
         _in_fair_order(training),
         _in_fair_order(validation)[: None if data.validation is None else data.validation.limit],
     )
-    with_boxes = recipe.task == "boxes"
     whole = TrainingData(
         BoxImages(training) if with_boxes else compose_images(SampleImages(training), data, space),
-        None if data.validation is None else (BoxImages if with_boxes else SampleImages)(validation),
+        None
+        if data.validation is None
+        else (BoxImages if with_boxes else SampleImages)([_with_setting_in_id(s) for s in validation]),
         space if data.categories is None else imagenet(),
         all(sample.framed for sample in (*training, *validation)),
         {"train": training, "validation": validation},

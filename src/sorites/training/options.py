@@ -122,6 +122,68 @@ class TrainOptions(ImageOptions, Trained):
         return {**values, **(self.changes or {})}
 
 
+# The experiments of ImageNet-ES's Table 6, and the published LPIPS cuts of those with captures.
+EXPERIMENTS = (1, 2, 3, 4, 5, 6)
+CUTS = (0.6, 0.8, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderOptions(ImageOptions):
+    """Options of ``train ladder``; None keeps the value of the recipe."""
+
+    root: str | Path = declare(
+        help="The folder of ImageNet-ES, with es-val and es-test.", metavar="PATH", argument=True
+    )
+    out: str | Path = declare(
+        help="The folder for the trained models, the runs and ladder.csv.", metavar="DIR"
+    )
+    experiments: Sequence[int] = declare(
+        EXPERIMENTS, "Experiments to train, 1 to 6; default: all.", metavar="N", kind=int, repeat=True
+    )
+    cuts: Sequence[float] = declare(
+        CUTS,
+        "LPIPS cuts of experiments 4 to 6; default: 0.6, 0.8 and 1.0.",
+        metavar="X",
+        kind=float,
+        repeat=True,
+    )
+    deep_augment: str | Path | None = declare(
+        None,
+        (
+            "The folder with DeepAugment's images (EDSR and CAE), for experiments 3 and 6; default: the"
+            " folder that the dataset is in."
+        ),
+        metavar="DIR",
+    )
+    model: str | None = declare(None, "Initial model; default: ResNet-50, as published.", metavar="SPEC")
+    epochs: int | None = declare(None, "Number of training epochs.", metavar="N", kind=int, low=1)
+    steps: int | None = declare(None, "Number of training steps.", metavar="N", kind=int, low=1)
+    batch: int | None = declare(None, "Batch size.", metavar="N", kind=int, low=1)
+    seed: int | None = declare(None, "Random seed.", metavar="N", kind=int)
+    limit: int | None = declare(
+        None, "Evaluate on at most N samples of a fixed random order.", metavar="N", kind=int, low=1
+    )
+    levels: Sequence[int] = declare(
+        (), "Levels of the corruptions of IN-C; default: 1 to 5.", metavar="N", kind=int, repeat=True
+    )
+    device: str | None = declare(None, "cpu, cuda, cuda:1; default: a GPU if available.", metavar="NAME")
+    workers: int = declare(1, "Number of trainings to run in parallel.", metavar="N", kind=int, low=1)
+    changes: Mapping[str, Any] | None = declare(
+        None,
+        "Further keys of all recipes: optimiser.lr=0.01.",
+        python="As keywords, such as ``size=32``.",
+        metavar="KEY=VALUE",
+        repeat=True,
+        flag="set",
+        parse=_changes,
+    )
+
+    def recipe_changes(self) -> dict[str, Any]:
+        """Return the keys of the recipes that the options replace."""
+        values = {name: getattr(self, name) for name in ("model", "epochs", "steps", "batch", "seed")}
+        return {**values, **(self.changes or {})}
+
+
 def _layers(texts: list[str]) -> str | dict[str, str]:
     """Parse one name for all models, or one name per model."""
     if len(texts) == 1 and "=" not in texts[0]:

@@ -40,11 +40,15 @@ class ValidationPart(Strict):
     source: str | None = None
     """Take validation images from this source instead of holding out a share."""
     limit: StrictInt | None = Field(default=None, gt=0)
+    shifted: StrictBool = False
+    """Of a source, validate on images of captured shifts too, not only on clean ones."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> ValidationPart:
         if (self.share is None) == (self.source is None):
             raise ValueError("set either share or source")
+        if self.shifted and self.source is None:
+            raise ValueError("shifted needs a source of captures")
         return self
 
 
@@ -95,6 +99,8 @@ class Data(Strict):
     """Use only this many images, in a fixed shuffled order, before the validation split."""
     shifted: StrictBool = False
     """Use images of captured shifts too, not only clean ones."""
+    follow_links: StrictBool = False
+    """Follow symbolic links that leave the folder of a source; links inside it are always followed."""
     validation: ValidationPart | None = None
     captures: CapturedPart | None = None
     deep_augment: DeepAugmentPart | None = None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.apps.annotation.conftest import entries, labelling
 
@@ -218,14 +219,59 @@ def test_status_and_answers_say_what_was_done(database: sqlite3.Connection, tmp_
         "images": 46, "known": 14, "begun": 46, "done": 46, "differing": 0, "unreadable": 0, "clicks": 2 * (10 + 46 + 4),
     }  # fmt: skip
     rows = annotators(path)
-    assert rows["known_right"].to_list() == [1.0, 1.0]
-    assert rows["known_n"].to_list() == [14, 14]
+    assert rows["qualification_right"].to_list() == rows["checks_right"].to_list() == [1.0, 1.0]
+    assert rows["qualification_n"].to_list() == [10, 10]
+    assert rows["checks_n"].to_list() == [4, 4]
+    assert rows["note"].to_list() == ["", ""]
     assert rows["batches"].to_list() == [2, 2]
     frame = chosen_answers(path)
     assert frame.height == 46
     assert set(frame["value"]) == {'"class"'}
     assert set(frame["n"]) == {2}
     assert given_answers(path).height == 120
+
+
+def test_a_careless_annotator_is_flagged_and_suspended_and_the_images_go_to_others(tmp_path: Path) -> None:
+    path = labelling(tmp_path / "l.sqlite", n=164, known=KNOWN, people=3)
+    with open_labelling(path, write=True) as database:
+        careless = Worker(database, 1)
+        for item in careless.items():
+            careless.send(item["id"], "class")
+        # Good in the open qualification, careless where nobody seems to look.
+        careless.work("partly")
+        first = annotators(path).row(0, named=True)
+        assert (first["qualification_right"], first["qualification_n"]) == (1.0, 10)
+        assert first["checks_n"] == task_of(database).suspension.checks
+        assert first["checks_right"] < 0.5
+        assert first["state"] == "suspended"
+        assert "suspended" in first["note"]
+        assert first["answered"] < 150
+        assert careless.items() == []
+        # Their answers do not count, and every image gets two answers of others.
+        assert images(path)["done"] == 0
+        assert chosen_answers(path).height == 0
+        for who in (2, 3):
+            assert Worker(database, who).work("class") == 10 + 150 + 2 * 7
+        assert images(path)["done"] == 150
+        assert set(chosen_answers(path)["n"]) == {2}
+        assert annotators(path)["note"].to_list()[1:] == ["", ""]
+        assert given_answers(path).filter(pl.col("annotator") == annotators(path)["annotator"][0]).height > 0
+
+
+def test_hidden_checks_below_the_bar_are_flagged_before_a_suspension(tmp_path: Path) -> None:
+    path = labelling(tmp_path / "l.sqlite", n=114, known=KNOWN, people=2)
+    with open_labelling(path, write=True) as database:
+        worker = Worker(database, 1)
+        for item in worker.items():
+            worker.send(item["id"], "class")
+        for item in [*worker.items(), *worker.items()]:
+            worker.send(item["id"], "partly")
+        for item in worker.items():
+            worker.send(item["id"], "partly")
+        row = annotators(path).row(0, named=True)
+        assert row["state"] == "working"
+        assert 4 <= row["checks_n"] < 8
+        assert row["note"].startswith("drop")
 
 
 def test_a_labelling_changed_by_something_else_is_noticed(

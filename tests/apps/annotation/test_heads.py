@@ -19,15 +19,16 @@ from sorites.apps.annotation.heads import (
     split,
 )
 from sorites.apps.annotation.images import Entry
-from sorites.apps.annotation.predict import annotator_words
-from sorites.core.errors import BadImage, SoritesError
+from sorites.apps.annotation.predict import annotator_words, by_heads, predict_source
+from sorites.core import Generated, Sample
+from sorites.core.errors import BadImage, Notice, SoritesError
 
 
 def test_heads(tmp_path: Path) -> None:
     """Time, weather and several locations are told of objects not seen, better than chance, with a
     confidence to be believed.
     """
-    heads = fit_heads(world(), seeing(), "python:seeing:model")
+    heads = fit_heads(world(), seeing(), "python:seeing:model", source="drawn")
     rows = {row["kind"]: row for row in heads.measured.to_dicts()}
     assert set(rows) == {"time", "weather", "location"}
     assert rows["time"]["agreement"] > 0.85
@@ -45,6 +46,33 @@ def test_heads(tmp_path: Path) -> None:
         head.predict(features) for head in heads.heads
     ]
     assert again.measured.equals(heads.measured)
+    assert again.reach.source == heads.reach.source == "drawn"
+    assert (again.reach.images, again.reach.objects, again.reach.limit) == (120, 60, heads.reach.limit)
+    np.testing.assert_array_equal(again.reach.distances(features), heads.reach.distances(features))
+
+
+def test_images_unlike_the_training_images_are_told_nothing_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = fit_heads(world(), seeing(), "seeing")
+    near, _ = features_of(seeing(), [one.load for one in world(70)[120:]])
+    assert heads.reach.far(near).mean() < 0.2
+    # The distance is that of a loop.
+    bank = heads.reach.bank
+    cosines = sorted(float(near[0] @ row / np.linalg.norm(near[0])) for row in bank)
+    assert heads.reach.distances(near[:1])[0] == pytest.approx(1 - cosines[-5], abs=1e-5)
+    rng = np.random.default_rng(0)
+    strange = [
+        np.stack([np.full((64, 64), v, np.uint8) for v in rng.permutation([255, 0, 0])], 2) for _ in range(9)
+    ]
+    monkeypatch.setattr("sorites.apps.annotation.predict.core.model", lambda spec: seeing())
+    samples = [Sample(f"s{i}", Generated(lambda image=image: image)) for i, image in enumerate(strange)]  # type: ignore[misc]
+    with pytest.warns(Notice) as told:
+        found = predict_source(by_heads(heads)[0], samples)
+    assert told[0].message.code == "far_images"  # type: ignore[union-attr]
+    features, _ = features_of(seeing(), [sample.load for sample in samples])
+    far = {sample.id for sample, is_far in zip(samples, heads.reach.far(features), strict=True) if is_far}
+    assert len(far) >= 3
+    assert set(found.filter(found["value"].is_null())["image"]) == far
+    assert set(found.filter(found["confidence"].is_null())["image"]) == far
 
 
 def test_split() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,7 @@ def test_run(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("sorites.apps.annotation.predict.core.model", lambda spec: seeing())
     table = tmp_path / "uncommon.tsv"
     table.write_text("category\ttime\tlocation\n" + "".join(f"{name}\tnight\tsand\n" for name in _names()))
+    heads = replace(heads, reach=replace(heads.reach, limit=2.0))
     path, counts = predict_run(run, *by_heads(heads), uncommon=str(table))
     assert path == run / "facts" / "attributes.parquet"
     assert counts.filter(pl.col("kind") == "time")["images"].sum() == 240
@@ -96,7 +98,8 @@ def test_source(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder becomes a table of words with confidence; heads of other weights are refused."""
     heads = fit_heads(world(), seeing(), "seeing")
     monkeypatch.setattr("sorites.apps.annotation.predict.core.model", lambda spec: seeing())
-    told = predict_source(by_heads(heads)[0], samples_of(f"folder:{images}"))
+    near = replace(heads, reach=replace(heads.reach, limit=2.0))
+    told = predict_source(by_heads(near)[0], samples_of(f"folder:{images}"))
     times = told.filter(pl.col("kind") == "time")
     assert times.height == 40
     assert all(value in image for image, value in times.select("image", "value").rows())

@@ -7,11 +7,14 @@ import pytest
 from PIL import Image as Pillow
 from tests.apps.studio.conftest import capture_of
 
+from sorites.apps.studio.check import check_capture
 from sorites.apps.studio.devices import Devices
 from sorites.apps.studio.folder import REVIEWS_NAME, CaptureFolder, flagged, open_folder, to_retake
 from sorites.apps.studio.references import Reference, safe_name
+from sorites.apps.studio.review.rectify import Rectified, rectify_again
 from sorites.apps.studio.sheets import images_of, sample_of, write_sheets
 from sorites.core.errors import SoritesError
+from sorites.sources.captures import SHOTS, Calibrated
 
 
 @pytest.mark.slow
@@ -42,11 +45,72 @@ def test_any_reviewers_flag_counts_until_the_image_is_shot_again(
     log.add("verdict", reviewer="a", sample=held[1].id, flags=["label"], note="")
     log.add("verdict", reviewer="a", sample=held[1].id, flags=[], note="I was wrong")
     log.close()
-    assert flagged(folder) == {held[0].id}
+    done = folder.done()
+    assert {done[path].sample for path in flagged(folder)} == {held[0].id}
+    assert set(flagged(folder).values()) == {frozenset({"crop"})}
     capture = capture_of(folder, devices)
     capture.run(held, again=to_retake(folder))
     assert capture.taken == 8
-    assert flagged(folder) == frozenset()
+    assert flagged(folder) == {}
+    # A flag of one photograph takes this one again and no other.
+    one, other = sorted(done)[:2]
+    log = folder.open_log(REVIEWS_NAME)
+    log.add(
+        "verdict", reviewer="a", sample=done[one].sample, flags=[], shots={one: ["missed", "crop"]}, note=""
+    )
+    log.close()
+    assert flagged(folder) == {one: frozenset({"missed", "crop"})}
+    before = {path: (folder.root / path).stat().st_mtime_ns for path in (one, other)}
+    capture = capture_of(folder, devices)
+    capture.run(held, again=to_retake(folder))
+    assert capture.taken == 1
+    assert flagged(folder) == {}
+    assert (folder.root / one).stat().st_mtime_ns > before[one]
+    assert (folder.root / other).stat().st_mtime_ns == before[other]
+
+
+@pytest.mark.slow
+def test_photographs_are_rectified_again_from_the_cameras_files(
+    devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    """Deleted and damaged ones come back with the same bytes; a wrong homography is replaced by the next."""
+    capture_of(folder, devices).run(held)
+    paths = sorted(folder.done())
+    content = {path: (folder.root / path).read_bytes() for path in paths}
+    assert rectify_again(folder) == Rectified((), len(paths), {})
+    (folder.root / paths[0]).unlink()
+    (folder.root / paths[1]).write_bytes(b"damaged")
+    assert set(rectify_again(folder).changed) == set(paths[:2])
+    assert {path: (folder.root / path).read_bytes() for path in paths} == content
+    check_capture(folder.root)
+    # The camera moved after its calibration: the log has a homography that does not fit, and then one that does.
+    path = next(path for path, shot in folder.done().items() if (shot.correlation or 0) > 0.8)
+    shot, log = folder.done()[path], folder.open_log(SHOTS)
+    moved = np.array([[1, 0, 25.0], [0, 1, 15.0], [0, 0, 1]]) @ np.array(shot.matrix)
+    log.write(shot.having(matrix=moved.tolist()))
+    right = Calibrated(camera_file="", matrix=shot.matrix or [], markers=20, off_px=0.0, frame=[1, 1])
+    log.write(right)
+    log.close()
+    assert rectify_again(folder).changed == (path,)
+    off = folder.done()[path].correlation or 0
+    assert off < (shot.correlation or 0) - 0.1
+    flag = folder.open_log(REVIEWS_NAME)
+    flag.add("verdict", reviewer="a", sample=shot.sample, flags=[], shots={path: ["crop", "label"]}, note="")
+    flag.close()
+    assert path in rectify_again(folder, "best").changed
+    assert (folder.root / path).read_bytes() == content[path]
+    assert flagged(folder) == {path: frozenset({"label"})}
+    with pytest.raises(SoritesError, match="own, next, best"):
+        rectify_again(folder, "other")
+
+
+@pytest.mark.slow
+def test_without_the_cameras_files_nothing_is_rectified_again(
+    devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    capture_of(folder, devices, originals="drop").run(held[:1])
+    with pytest.raises(SoritesError, match="not kept"):
+        rectify_again(folder)
 
 
 def test_names_are_safe() -> None:

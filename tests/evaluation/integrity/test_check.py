@@ -237,7 +237,11 @@ def test_rows_of_a_scorer_that_are_missing_are_counted(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     sorites.run(
-        SUITE.override(scorers=("msp",)), source=f"folder:{photos}", models=[tiny()], out=tmp_path, limit=4
+        SUITE.override(only_scorers=("msp",)),
+        source=f"folder:{photos}",
+        models=[tiny()],
+        out=tmp_path,
+        limit=4,
     )
     path = shards(tmp_path)[0]
     rewrite(path, pl.read_parquet(path).filter(pl.col("output") == "label"))

@@ -38,6 +38,35 @@ int(8.4) = 8, int(71.68) = 71, 0.3 x 0.28 = 0.084, int(2.8 x 32 / 3 / 10) = 2.
 """
 
 
+MOVING = [augmix.rotate, augmix.shear_x, augmix.shear_y, augmix.translate_x, augmix.translate_y]
+
+
+@pytest.mark.parametrize("operation", MOVING, ids=lambda o: o.__name__)
+def test_pixels_from_outside_have_the_fill_of_released_code(operation, image):
+    """Pillow reads ``fillcolor=128`` of an RGB image as dark red."""
+    calls = {
+        "rotate": lambda p: p.rotate(-8, Image.Resampling.BILINEAR, fillcolor=128),
+        "shear_x": lambda p: filled(p, (1, -0.084, 0, 0, 1, 0)),
+        "shear_y": lambda p: filled(p, (1, 0, 0, -0.084, 1, 0)),
+        "translate_x": lambda p: filled(p, (1, 0, -2, 0, 1, 0)),
+        "translate_y": lambda p: filled(p, (1, 0, 0, 0, 1, -2)),
+    }
+    made = operation(np.asarray(image), 2.8, -1, (128, 0, 0))
+    assert np.array_equal(made, np.asarray(calls[operation.__name__](image)))
+    assert (made == (128, 0, 0)).all(-1).any()
+
+
+def filled(image, matrix):
+    return image.transform(
+        image.size, Image.Transform.AFFINE, matrix, resample=Image.Resampling.BILINEAR, fillcolor=128
+    )
+
+
+def test_a_fill_has_three_values():
+    with pytest.raises(SoritesError, match="three integers"):
+        augmix.AugMix(fill=(128, 0))
+
+
 @pytest.mark.parametrize("operation", augmix.OPERATIONS, ids=lambda o: o.__name__)
 def test_operations_are_those_of_the_original(operation, image):
     made = operation(np.asarray(image), 2.8, -1)
@@ -151,7 +180,7 @@ def test_shares_of_chains_are_dirichlet_and_weights_uniform():
 def test_a_fixed_depth_is_kept(image, monkeypatch):
     calls = []
     counted = tuple(
-        lambda p, level, sign, o=o: calls.append(o) or o(p, level, sign) for o in augmix.OPERATIONS
+        lambda p, level, sign, fill, o=o: calls.append(o) or o(p, level, sign) for o in augmix.OPERATIONS
     )
     monkeypatch.setattr("sorites.training.augment.augmix.OPERATIONS", counted)
     AugMix(depth=5, width=2)(batch(image, 3))

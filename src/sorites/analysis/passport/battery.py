@@ -103,7 +103,7 @@ class Battery(Strict):
             shifts=part.shifts,
             source=part.source or source,
             models=(model,),
-            scorers=part.scorers or self.scorers,
+            only_scorers=part.scorers or self.scorers,
             labels=labels,
             refine=self.refine if dials else None,
         )

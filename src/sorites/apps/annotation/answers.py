@@ -107,31 +107,44 @@ def differ(task: Task, answers: Sequence[Given]) -> bool:
 
 
 _KNOWN_ANSWERS = """
-SELECT a.id, a.batch, a.annotator, a.image, s.question, s.value
+SELECT a.id, a.batch, a.annotator, a.image, a.role, s.question, s.value
 FROM assignments a JOIN answers s ON s.assignment = a.id
-WHERE a.role IN ('check', 'qualification') {where}
+WHERE a.role IN ('check', 'qualification') {where} ORDER BY a.id
 """
+# The role of the images of the qualification, and of hidden check images.
+QUALIFICATION, CHECK = "qualification", "check"
+# The state of an annotator whose work does not count.
+SUSPENDED = "suspended"
 
 
 @dataclass
 class Checks:
-    """Scores on images with known answers, from 0 to 1, by batch and by annotator."""
+    """Scores on images with known answers, from 0 to 1, in the order of assignment: by batch, by annotator,
+    and by annotator and role, because annotators know that the qualification is one.
+    """
 
     by_batch: dict[int, list[float]] = field(default_factory=dict)
     by_annotator: dict[int, list[float]] = field(default_factory=dict)
+    by_role: dict[tuple[int, str], list[float]] = field(default_factory=dict)
 
-    def add(self, batch: int, annotator: int, score: float) -> None:
+    def add(self, batch: int, annotator: int, role: str, score: float) -> None:
         self.by_batch.setdefault(batch, []).append(score)
         self.by_annotator.setdefault(annotator, []).append(score)
+        self.by_role.setdefault((annotator, role), []).append(score)
+
+    def hidden(self, annotator: int) -> list[float]:
+        """Return the scores of an annotator on hidden check images."""
+        return self.by_role.get((annotator, CHECK), [])
 
     def of_batch(self, batch: int) -> float | None:
-        return _mean(self.by_batch.get(batch, []))
+        return mean_score(self.by_batch.get(batch, []))
 
     def of_annotator(self, annotator: int) -> float | None:
-        return _mean(self.by_annotator.get(annotator, []))
+        return mean_score(self.by_annotator.get(annotator, []))
 
 
-def _mean(scores: list[float]) -> float | None:
+def mean_score(scores: Sequence[float]) -> float | None:
+    """Return the mean of scores, or None if there are none."""
     return sum(scores) / len(scores) if scores else None
 
 
@@ -143,18 +156,20 @@ def known_answers(database: sqlite3.Connection) -> dict[int, dict[str, Value]]:
     return answers
 
 
-def checks_of(database: sqlite3.Connection, batch: int | None = None) -> Checks:
-    """Return the scores on images with known answers, overall or for one batch."""
+def checks_of(database: sqlite3.Connection, batch: int | None = None, annotator: int | None = None) -> Checks:
+    """Return the scores on images with known answers: all, or those of one batch or annotator."""
     task, known_values, checks = task_of(database), known_answers(database), Checks()
-    query = _KNOWN_ANSWERS.format(where="" if batch is None else "AND a.batch = ?")
-    answers: dict[tuple[int, int, int, int], dict[str, Value]] = {}
-    for row in database.execute(query, () if batch is None else (batch,)):
-        key = (row["id"], row["batch"], row["annotator"], row["image"])
+    limits = {"AND a.batch = ?": batch, "AND a.annotator = ?": annotator}
+    chosen = {text: value for text, value in limits.items() if value is not None}
+    query = _KNOWN_ANSWERS.format(where=" ".join(chosen))
+    answers: dict[tuple[int, int, int, int, str], dict[str, Value]] = {}
+    for row in database.execute(query, tuple(chosen.values())):
+        key = (row["id"], row["batch"], row["annotator"], row["image"], row["role"])
         answers.setdefault(key, {})[row["question"]] = json.loads(row["value"])
-    for (_, of_batch, annotator, image), values in answers.items():
+    for (_, of_batch, who, image, role), values in answers.items():
         score = mean_nearness(task, values, known_values.get(image, {}))
         if score is not None:
-            checks.add(of_batch, annotator, score)
+            checks.add(of_batch, who, role, score)
     return checks
 
 
@@ -189,7 +204,7 @@ GIVEN: dict[str, pl.DataType | type[pl.DataType]] = {
 _ANSWERS = """
 SELECT p.id, p.name, p.image_id, p.sample_id, p.shown_class, p.shift, p.severity, p.width, p.height,
   a.role, a.batch, a.id AS assignment,
-  w.id AS who, w.name AS annotator, s.question, s.value, c.id AS click, c.seconds, c.received
+  w.id AS who, w.name AS annotator, w.state, s.question, s.value, c.id AS click, c.seconds, c.received
 FROM answers s JOIN assignments a ON a.id = s.assignment JOIN images p ON p.id = a.image
   JOIN annotators w ON w.id = a.annotator JOIN clicks c ON c.id = s.click
 ORDER BY p.id, c.id, s.question
@@ -205,12 +220,14 @@ class AnsweredImage:
 
 
 def answered_images(database: sqlite3.Connection) -> Iterator[AnsweredImage]:
-    """Yield every image with answers, except those with known answers."""
+    """Yield every image with answers, except those with known answers; those of suspended annotators do not
+    count.
+    """
     checks = checks_of(database)
     facts: dict[int, dict[str, Any]] = {}
     answers: dict[int, dict[int, Given]] = {}
     for row in database.execute(_ANSWERS):
-        if row["role"] == "work":
+        if row["role"] == "work" and row["state"] != SUSPENDED:
             facts.setdefault(row["id"], _facts(row))
             answer = answers.setdefault(row["id"], {}).setdefault(
                 row["assignment"], _empty_answers(row, checks)

@@ -1,7 +1,8 @@
 """Assign images to annotators: first the qualification, then batches that contain hidden check images.
 
 Each image goes to as many annotators as the task requires, and never twice to the same one. Unanswered images
-are reassigned after a while; late answers still count.
+are reassigned after a while; late answers still count. An annotator whose hidden checks are too bad is
+suspended before the next batch, and the images go to others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sorites.apps.annotation.answers import checks_of
+from sorites.apps.annotation.answers import SUSPENDED, checks_of, mean_score
 from sorites.apps.annotation.store import about, writing
 from sorites.apps.annotation.task import Task
 from sorites.core.rng import rng_for
@@ -50,8 +51,28 @@ def refresh(database: sqlite3.Connection, task: Task, who: int, lease: float = L
             _qualify(database, task, annotator)
             annotator = person(database, who)
         if annotator.state == "working" and _count_open(database, who) <= PREFETCH_AT:
+            if is_careless(database, task, who):
+                suspend(database, who)
+                return person(database, who)
             _next_batch(database, task, annotator, lease)
     return annotator
+
+
+def is_careless(database: sqlite3.Connection, task: Task, who: int) -> bool:
+    """Return whether the last hidden check images of an annotator say that the work cannot be used."""
+    rule = task.suspension
+    recent = checks_of(database, annotator=who).hidden(who)[-rule.checks :] if rule.checks else []
+    score = mean_score(recent)
+    return score is not None and len(recent) >= rule.checks and score < rule.bar
+
+
+def suspend(database: sqlite3.Connection, who: int) -> None:
+    """Suspend an annotator: release the open images, and queue the answered ones for others again."""
+    query = "SELECT image FROM assignments WHERE annotator = ? AND role = 'work' AND released = 0"
+    images = [(row["image"],) for row in database.execute(query, (who,)).fetchall()]
+    database.executemany("UPDATE images SET given = given - 1 WHERE id = ?", images)
+    database.execute("UPDATE assignments SET released = 1 WHERE annotator = ? AND answered = 0", (who,))
+    _set_state(database, who, SUSPENDED)
 
 
 def _count_open(database: sqlite3.Connection, who: int) -> int:

@@ -169,7 +169,8 @@ def _update_state(database: sqlite3.Connection, task: Task, row: sqlite3.Row, ac
 def _update_wanted(database: sqlite3.Connection, task: Task, image: int) -> None:
     """Request one more answer if the annotators of an image differ, and otherwise none."""
     query = """SELECT a.id, s.question, s.value FROM assignments a JOIN answers s ON s.assignment = a.id
-      WHERE a.image = ? AND a.role = 'work'"""
+      JOIN annotators w ON w.id = a.annotator
+      WHERE a.image = ? AND a.role = 'work' AND w.state != 'suspended'"""
     answers: dict[int, dict[str, Value]] = {}
     for row in database.execute(query, (image,)):
         answers.setdefault(row["id"], {})[row["question"]] = json.loads(row["value"])

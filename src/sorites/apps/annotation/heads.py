@@ -3,13 +3,17 @@
 FOCUS puts linear heads on a frozen network (Kattakinda & Feizi, ICML 2022, section 5). Time and weather have
 one word each; an image may have several locations, so each location is a binary problem. Objects are split
 three ways: for training, for calibration of the confidence, and for measuring the agreement.
+
+A head knows only images like its training images: trained on composites, it calls ordinary photographs
+"night" with a confidence of .99, and no temperature helps. So the features of training images are stored, and
+nothing is told about an image that is farther from them than nearly all held-out ones.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +114,10 @@ PENALTIES = (1e-3, 1e-2, 1e-1)
 MIN_OBJECTS = 12
 
 IMAGES_PER_BATCH = 8
-FORMAT = "sorites attribute heads 1"
+FORMAT = "sorites attribute heads 2"
+# The neighbour to which the distance is measured, the training images that are stored at most, and the share
+# of held-out images that are not far.
+NEIGHBOUR, MAX_BANK, NEAR_SHARE = 5, 2_000, 0.99
 Features = NDArray[np.float32]
 Words = tuple[str, ...]
 
@@ -160,13 +167,65 @@ class KindHead:
 
 
 @dataclass(frozen=True, eq=False)
+class Reach:
+    """The training images of heads: those that are farther from them are unlike all that they have seen.
+
+    Attributes:
+        bank: Features of training images, of unit length.
+        limit: The distance that 99 % of held-out images do not exceed.
+        source: The source of the images.
+        images: The number of annotated images.
+        objects: The number of objects on them.
+    """
+
+    bank: Features
+    limit: float
+    source: str
+    images: int
+    objects: int
+
+    def distances(self, features: Features) -> NDArray[np.float64]:
+        """Return the cosine distance of each image to its fifth nearest training image."""
+        cosines = np.sort(_unit(features) @ self.bank.T, axis=1)
+        return np.asarray(1 - cosines[:, -min(NEIGHBOUR, len(self.bank))], np.float64)
+
+    def far(self, features: Features) -> NDArray[np.bool_]:
+        """Return which images are farther from the training images than 99 % of held-out ones."""
+        return np.asarray(self.distances(features) > self.limit)
+
+    @property
+    def about(self) -> str:
+        """A sentence on where the heads were trained."""
+        return (
+            f"trained on {self.images} images of {self.objects} objects of {self.source or 'unknown origin'}"
+        )
+
+
+def _unit(features: Features) -> Features:
+    lengths = np.clip(np.linalg.norm(features, axis=1, keepdims=True), 1e-12, None)
+    return np.asarray(features / lengths, np.float32)
+
+
+def _reach(
+    features: Features, images: Sequence[Annotated], parts: Mapping[str, Sequence[int]], source: str
+) -> Reach:
+    bank = _unit(features[np.array(parts["train"], int)][:MAX_BANK])
+    held_out = features[np.array([*parts["calibrate"], *parts["test"]], int)]
+    reach = Reach(bank, 0.0, source, len(images), len({image.obj for image in images}))
+    return replace(reach, limit=float(np.quantile(reach.distances(held_out), NEAR_SHARE)))
+
+
+@dataclass(frozen=True, eq=False)
 class AttributeHeads:
-    """The heads of all kinds, their model, and their agreement with annotations on test objects."""
+    """The heads of all kinds, their model, their agreement with annotations on test objects, and their
+    training images.
+    """
 
     model: str
     version: str
     heads: tuple[KindHead, ...]
     measured: pl.DataFrame
+    reach: Reach
 
     def save(self, path: Path) -> None:
         """Write the heads to a safetensors file."""
@@ -175,8 +234,16 @@ class AttributeHeads:
         arrays = {
             f"{head.kind}.{name}": getattr(head, name) for head in self.heads for name in ("weight", "bias")
         }
+        arrays["reach.bank"] = self.reach.bank
+        trained = {name: getattr(self.reach, name) for name in ("limit", "source", "images", "objects")}
         about = {head.kind: {"words": head.words, "temperature": head.temperature} for head in self.heads}
-        texts = {"format": FORMAT, "model": self.model, "version": self.version, "kinds": json.dumps(about)}
+        texts = {
+            "format": FORMAT,
+            "model": self.model,
+            "version": self.version,
+            "kinds": json.dumps(about),
+            "reach": json.dumps(trained),
+        }
         data = save(arrays, {**texts, "measured": self.measured.write_json(), **NO_DIGEST})
         write_bytes(seal_tensors(data), path)
 
@@ -192,7 +259,9 @@ def read_heads(path: Path) -> AttributeHeads:
         require_tensors(path, f"Restore it from a backup, or repeat {command('annotate heads')}")
     arrays, texts = tensors(path)
     if texts.get("format") != FORMAT:
-        raise SoritesError(f"{path}: expected attribute heads, as written by {command('annotate heads')}")
+        raise SoritesError(
+            f"{path}: expected attribute heads, as written by this version of {command('annotate heads')}"
+        )
     try:
         about = json.loads(texts["kinds"])
         heads = tuple(
@@ -205,9 +274,9 @@ def read_heads(path: Path) -> AttributeHeads:
             )
             for kind, facts in about.items()
         )
-        return AttributeHeads(
-            texts["model"], texts["version"], heads, pl.DataFrame(json.loads(texts["measured"]))
-        )
+        measured = pl.DataFrame(json.loads(texts["measured"]))
+        reach = Reach(arrays["reach.bank"], **json.loads(texts["reach"]))
+        return AttributeHeads(texts["model"], texts["version"], heads, measured, reach)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SoritesError(f"{path}: the attribute heads are incomplete: {error}") from error
 
@@ -218,6 +287,7 @@ def fit_heads(
     spec: str,
     seed: int = 0,
     tick: Callable[[int], None] = lambda n: None,
+    source: str = "",
 ) -> AttributeHeads:
     """Fit heads for all annotated kinds, and measure their agreement on held-out objects.
 
@@ -227,10 +297,13 @@ def fit_heads(
         spec: Spec of the model, stored with the heads.
         seed: Seed of the split by object.
         tick: Called with the number of images processed.
+        source: Spec of the source of the images, stored with the heads.
     """
     features, readable = features_of(model, [image.load for image in annotated], tick)
-    heads, measured = fit_to_features(features, [annotated[index] for index in readable], seed)
-    return AttributeHeads(spec, model.version, heads, measured)
+    images = [annotated[index] for index in readable]
+    heads, measured = fit_to_features(features, images, seed)
+    reach = _reach(features, images, split([image.obj for image in images], seed), source)
+    return AttributeHeads(spec, model.version, heads, measured, reach)
 
 
 def fit_to_features(

@@ -21,7 +21,7 @@ from sorites.apps.annotation.answers import chosen_answers
 from sorites.apps.annotation.common_words import Commonness
 from sorites.apps.annotation.heads import Annotated, AttributeHeads, Words, features_of
 from sorites.core import CLEAN, Encoder, Features, ImageU8, Sample
-from sorites.core.errors import BadImage, SoritesError, UnknownName
+from sorites.core.errors import BadImage, Notice, SoritesError, UnknownName, tell
 from sorites.core.labels import open_labels
 from sorites.core.messages import option
 from sorites.core.progress import Bar
@@ -174,8 +174,13 @@ def by_heads(heads: AttributeHeads) -> tuple[Predictor, dict[str, Any]]:
     def predict(queries: Sequence[ImageQuery], tick: Callable[[int], None]) -> dict[str, PredictedWords]:
         features, readable = features_of(model, [query.load for query in queries], tick)
         by_kind = {head.kind: head.predict(features) for head in heads.heads}
+        far = heads.reach.far(features)
+        if far.any():
+            tell(_far_notice(int(far.sum()), len(far), heads), 3)
         return {
-            queries[index].name: {kind: predicted[row] for kind, predicted in by_kind.items()}
+            queries[index].name: {
+                kind: [] if far[row] else predicted[row] for kind, predicted in by_kind.items()
+            }
             for row, index in enumerate(readable)
         }
 
@@ -184,8 +189,22 @@ def by_heads(heads: AttributeHeads) -> tuple[Predictor, dict[str, Any]]:
         "model": heads.model,
         "version": heads.version,
         "measured": heads.measured.to_dicts(),
+        "trained_on": {
+            "source": heads.reach.source,
+            "images": heads.reach.images,
+            "objects": heads.reach.objects,
+            "far_beyond": heads.reach.limit,
+        },
     }
     return predict, record
+
+
+def _far_notice(far: int, images: int, heads: AttributeHeads) -> Notice:
+    text = (
+        f"{far} of {images} images are farther from the training images of the heads than 99 % of held-out"
+        f" images ({heads.reach.about}); no attributes are given for them"
+    )
+    return Notice(text, code="far_images", count=far)
 
 
 def by_texts(texts: ReferenceTexts) -> tuple[Predictor, dict[str, Any]]:
@@ -200,15 +219,17 @@ def by_texts(texts: ReferenceTexts) -> tuple[Predictor, dict[str, Any]]:
     return predict, {"told_by": "an encoder's softmax over texts", **texts.record}
 
 
-def predict_source(tell: Predictor, samples: Sequence[Sample], bar: Bar | None = None) -> pl.DataFrame:
-    """Predict words for a source's images. Columns: image, kind, value, confidence."""
+def predict_source(predictor: Predictor, samples: Sequence[Sample], bar: Bar | None = None) -> pl.DataFrame:
+    """Predict words for a source's images. Columns: image, kind, value, confidence; both are null where the
+    predictor abstains.
+    """
     queries = [ImageQuery(sample.image_id or sample.id, sample.load, _class_of(sample)) for sample in samples]
-    predicted = tell(queries, bar("attributes", len(queries)) if bar else lambda n: None)
+    predicted = predictor(queries, bar("attributes", len(queries)) if bar else lambda n: None)
     rows = [
         (query.name, kind, word, confidence)
         for query in queries
         for kind, words in predicted.get(query.name, {}).items()
-        for word, confidence in words
+        for word, confidence in words or [(None, None)]
     ]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
@@ -222,7 +243,7 @@ def _class_of(sample: Sample, names: Sequence[str] = ()) -> str | None:
 
 def predict_run(
     run: str | Path,
-    tell: Predictor,
+    predictor: Predictor,
     record: Mapping[str, Any],
     uncommon: str | None = None,
     bar: Bar | None = None,
@@ -231,7 +252,7 @@ def predict_run(
 
     Args:
         run: The run folder.
-        tell: The predictor.
+        predictor: The predictor.
         record: Record of the predictor.
         uncommon: How to decide which words are uncommon for a class (see ``Commonness.chosen``).
         bar: Creates a progress bar.
@@ -248,7 +269,7 @@ def predict_run(
         .sort("image_id")
     )
     queries = {query.name: query for query in _unshifted_images(plan)}
-    predicted = tell(list(queries.values()), bar("attributes", len(queries)) if bar else lambda n: None)
+    predicted = predictor(list(queries.values()), bar("attributes", len(queries)) if bar else lambda n: None)
     clean_id = {sample.id: plan.image_id(sample, CLEAN, sample.setting) for sample in plan.groups[CLEAN]}
     facts: dict[str, PredictedWords] = {}
     classes: dict[str, str | None] = {}
@@ -299,6 +320,7 @@ def _facts(
         confidences = [
             {"measure": f"{kind}_confidence", "value": min(confidence for _, confidence in words)}
             for kind, words in predicted.items()
+            if words
         ]
         rows.append({"image_id": image, "attrs": attrs, "degrees": confidences})
     attr = pl.List(pl.Struct({"key": pl.String, "value": pl.String, "common": pl.Boolean}))

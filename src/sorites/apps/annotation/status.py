@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from sorites.apps.annotation.answers import answered_images, checks_of, differ
+from sorites.apps.annotation.answers import (
+    QUALIFICATION,
+    SUSPENDED,
+    answered_images,
+    checks_of,
+    differ,
+    mean_score,
+)
 from sorites.apps.annotation.clicks import current_answers, replay_answers
 from sorites.apps.annotation.store import open_labelling, task_of
-from sorites.apps.annotation.task import Pay
+from sorites.apps.annotation.task import Pay, Task
 from sorites.core.errors import SoritesError
+from sorites.metrics.intervals import share
 
 _PEOPLE = """
 SELECT w.id, w.name, w.state,
@@ -55,7 +65,8 @@ def images(path: Path) -> dict[str, int]:
 
 
 _ANSWERED = (
-    "(SELECT count(*) FROM assignments a WHERE a.image = images.id AND a.answered = 1 AND a.role = 'work')"
+    "(SELECT count(*) FROM assignments a JOIN annotators w ON w.id = a.annotator WHERE a.image = images.id"
+    " AND a.answered = 1 AND a.role = 'work' AND w.state != 'suspended')"
 )
 
 
@@ -64,12 +75,20 @@ def _count(database: sqlite3.Connection, what: str) -> int:
 
 
 def annotators(path: Path) -> pl.DataFrame:
-    """Return one row per annotator: state, progress, accuracy on known images, time and pay."""
+    """Return one row per annotator: state, progress, accuracy on the qualification and on hidden checks, time
+    and pay.
+
+    The qualification is open, and hidden checks are not, so they are not averaged: ``recent_right`` is the
+    mean of the last checks, by which annotators are suspended, and ``note`` says that hidden checks are
+    clearly worse than the qualification asks for, or that the annotator is suspended.
+    """
     with open_labelling(path) as database:
-        checks, pay = checks_of(database), task_of(database).pay
+        task = task_of(database)
+        checks, pay = checks_of(database), task.pay
         rows = []
         for row in database.execute(_PEOPLE).fetchall():
-            scores = checks.by_annotator.get(row["id"], [])
+            qualified, hidden = checks.by_role.get((row["id"], QUALIFICATION), []), checks.hidden(row["id"])
+            recent = hidden[-task.suspension.checks :] if task.suspension.checks else hidden
             rows.append(
                 {
                     "annotator": row["name"],
@@ -77,15 +96,32 @@ def annotators(path: Path) -> pl.DataFrame:
                     "answered": row["answered"],
                     "left": row["left"],
                     "batches": row["batches"],
-                    "known_n": len(scores),
-                    "known_right": checks.of_annotator(row["id"]),
+                    "qualification_n": len(qualified),
+                    "qualification_right": mean_score(qualified),
+                    "checks_n": len(hidden),
+                    "checks_right": mean_score(hidden),
+                    "recent_right": mean_score(recent),
                     "median_seconds": _median(database, row["id"]),
                     "pay": owed(pay, row["batches"]),
+                    "note": _note(row["state"], hidden, task),
                 }
             )
-    schema = {"known_right": pl.Float64, "median_seconds": pl.Float64, "pay": pl.Float64}
+    numbers = ("qualification_right", "checks_right", "recent_right", "median_seconds", "pay")
+    schema: dict[str, Any] = {**dict.fromkeys(numbers, pl.Float64), "note": pl.String}
     frame = pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
     return frame if pay is not None else frame.drop("pay", strict=False)
+
+
+def _note(state: str, hidden: Sequence[float], task: Task) -> str:
+    """Return what to look at: a suspension, or hidden checks clearly below the bar of the qualification (the
+    upper limit of Wilson's 95 % interval is below it).
+    """
+    if state == SUSPENDED:
+        return "suspended; its images are queued again"
+    score = mean_score(hidden)
+    _, high = (None, None) if score is None else share(score, len(hidden))
+    low = high is not None and high < task.qualification.bar
+    return "drop: hidden checks are below the bar of the qualification" if low else ""
 
 
 def _median(database: sqlite3.Connection, who: int) -> float | None:

@@ -46,7 +46,7 @@ CREATE TABLE known (image INTEGER NOT NULL REFERENCES images, question TEXT NOT 
   PRIMARY KEY (image, question));
 CREATE TABLE annotators (
   id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token TEXT NOT NULL UNIQUE,
-  state TEXT NOT NULL,             -- qualifying, working, refused, imported
+  state TEXT NOT NULL,             -- qualifying, working, refused, suspended, imported
   made REAL NOT NULL
 );
 CREATE TABLE batches (

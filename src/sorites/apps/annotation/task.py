@@ -105,6 +105,15 @@ class Qualification(Strict):
     bar: float = Field(default=0.7, ge=0, le=1)
 
 
+class Suspension(Strict):
+    """When an annotator is suspended: if the mean score on the last ``checks`` hidden check images is below
+    ``bar``. Without checks, nobody is.
+    """
+
+    checks: StrictInt = Field(default=8, ge=0, le=200)
+    bar: float = Field(default=0.5, ge=0, le=1)
+
+
 class Pay(Strict):
     """Pay per batch, and a bonus per number of batches; both are only displayed."""
 
@@ -128,6 +137,7 @@ class Task(Strict):
     rule: Rule = "better_check"
     batch: Batches = Batches()
     qualification: Qualification = Qualification()
+    suspension: Suspension = Suspension()
     pay: Pay | None = None
 
     @model_validator(mode="after")

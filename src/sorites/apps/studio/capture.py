@@ -310,6 +310,8 @@ class Capture:
                 retakes=taken.retakes,
                 correlation=None if match.correlation is None else round(match.correlation, 4),
                 suspicious=match.problem,
+                matrix=taken.calibration.matrix.tolist(),
+                shown=[taken.shown.left, taken.shown.top, taken.shown.width, taken.shown.height],
             )
         )
         self._count("write", start)

@@ -224,13 +224,31 @@ def verdicts(folder: CaptureFolder) -> dict[tuple[str, str], ImageVerdict]:
     return {(verdict.reviewer, verdict.sample): verdict for verdict in found}
 
 
-def flagged(folder: CaptureFolder) -> frozenset[str]:
-    """Return the images that a reviewer flagged and that were not shot again since."""
-    last: dict[str, float] = {}
-    for shot in folder.done().values():
-        last[shot.sample] = min(last.get(shot.sample, shot.time), shot.time)
-    flags = {sample: verdict for (_, sample), verdict in verdicts(folder).items() if verdict.flags}
-    return frozenset(sample for sample, verdict in flags.items() if last.get(sample, 0.0) < verdict.time)
+# Flags that a new rectification of the camera's file may mend; the others need a new photograph.
+MENDED_BY_RECTIFYING = frozenset({"crop"})
+
+
+def flagged(folder: CaptureFolder) -> dict[str, frozenset[str]]:
+    """Return the flags of photographs by path: of the photograph itself or of its image, by any reviewer.
+
+    A flag counts until the photograph is taken again; a crop error also until it is rectified again.
+    """
+    done, by_sample = folder.done(), dict[str, list[str]]()
+    for path, shot in done.items():
+        by_sample.setdefault(shot.sample, []).append(path)
+    found: dict[str, frozenset[str]] = {}
+    for (_, sample), verdict in verdicts(folder).items():
+        for path in by_sample.get(sample, ()):
+            kinds = {*verdict.flags, *verdict.shots.get(path, ())}
+            kinds = {kind for kind in kinds if _mended(done[path], kind) < verdict.time}
+            if kinds:
+                found[path] = found.get(path, frozenset()) | kinds
+    return found
+
+
+def _mended(shot: ShotTaken, kind: str) -> float:
+    """Return when what a flag is about was last made anew."""
+    return shot.time if shot.taken is None or kind in MENDED_BY_RECTIFYING else shot.taken
 
 
 def suspicious(folder: CaptureFolder) -> dict[str, str]:
@@ -241,9 +259,5 @@ def suspicious(folder: CaptureFolder) -> dict[str, str]:
 
 
 def to_retake(folder: CaptureFolder) -> frozenset[str]:
-    """Return the paths of the photographs of flagged images, and of those that do not match their
-    reference.
-    """
-    images = flagged(folder)
-    of_images = {path for path, shot in folder.done().items() if shot.sample in images}
-    return frozenset(of_images | suspicious(folder).keys())
+    """Return the paths of the flagged photographs, and of those that do not match their reference."""
+    return frozenset(flagged(folder).keys() | suspicious(folder).keys())

@@ -170,7 +170,7 @@ def capture_all(job: Job, say: Say, bar: Bar | None = None) -> Summary:
         folder.prepare(references_)
         again = to_retake(folder) if job.reshoot else frozenset()
         if job.reshoot and not again:
-            say("no image is flagged and all photographs match; there is nothing to shoot again")
+            say("no photograph is flagged and all match; there is nothing to shoot again")
         missing = missing_shots(folder, references_, again)
         if not missing:
             return _summary(folder, references_, None, None, 0.0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image as Pillow
@@ -13,7 +14,7 @@ from PIL import ImageDraw, ImageFont
 
 from sorites.apps.studio.cameras import format_value
 from sorites.apps.studio.folder import ENDING, CaptureFolder
-from sorites.core.camera_grid import Params
+from sorites.core.camera_grid import Grid, Params
 from sorites.core.errors import BadImage, SoritesError
 from sorites.io.decode import decode
 from sorites.io.files import write_bytes
@@ -59,43 +60,67 @@ def _newer(path: Path, folder: CaptureFolder, name: str) -> bool:
     return path.exists() and len(times) == len(shots) and path.stat().st_mtime > max(times)
 
 
-def compose(folder: CaptureFolder, name: str, reference: Path) -> Pillow.Image:
-    """Draw one sheet: the original at the left, then a block per light; missing photographs are grey."""
-    grid = folder.grid
+@dataclass(frozen=True)
+class Tile:
+    """The place of a photograph on a sheet: setting, folder in the part, and upper left corner."""
+
+    params: Params
+    place: str
+    left: int
+    top: int
+
+    def path(self, folder: CaptureFolder, name: str) -> str:
+        """Return the path of the photograph of the image class/stem in the capture."""
+        return f"{folder.part}/{self.place}/{name}{ENDING}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The size of a sheet, its tiles in the order of the grid, and the corner of each light's block."""
+
+    size: tuple[int, int]
+    tiles: tuple[Tile, ...]
+    blocks: Mapping[str, tuple[int, int]]
+
+
+def layout(grid: Grid) -> Layout:
+    """Return where the photographs of a grid are on a sheet: a block per light, automatic shots in its first
+    row, manual ones below.
+    """
     columns = _columns(grid.manual)
     rows = -(-len(grid.manual) // columns) + bool(grid.shots)
     down, across = TILE + LINE + GAP, TILE + GAP
     block, left = LINE + 8 + down * rows, MARGIN + 2 * TILE + 3 * GAP
     high = max(block * len(grid.lights), 2 * TILE + 2 * LINE)
-    page = Pillow.new(
-        "RGB", (left + across * max(columns, grid.shots) + MARGIN, 2 * MARGIN + 26 + high), PAPER
-    )
+    size = (left + across * max(columns, grid.shots) + MARGIN, 2 * MARGIN + 26 + high)
+    blocks = {light: (left, MARGIN + 26 + number * block) for number, light in enumerate(grid.lights)}
+    tiles: list[Tile] = []
+    for light, (x, y) in blocks.items():
+        manual, first = 0, bool(grid.shots)
+        for params, place in grid.under(light):
+            if params["mode"] == "auto":
+                column, row = params["shot"] - 1, 0
+            else:
+                column, row = manual % columns, manual // columns + first
+                manual += 1
+            tiles.append(Tile(params, place, x + column * across, y + LINE + 4 + row * down))
+    return Layout(size, tuple(tiles), blocks)
+
+
+def compose(folder: CaptureFolder, name: str, reference: Path) -> Pillow.Image:
+    """Draw one sheet: the original at the left, then a block per light; missing photographs are grey."""
+    placed = layout(folder.grid)
+    page = Pillow.new("RGB", placed.size, PAPER)
     ink = ImageDraw.Draw(page)
     ink.text((MARGIN, MARGIN - 4), name, INK, ImageFont.load_default(16))
     _paste(page, reference, (MARGIN, MARGIN + 26), 2 * TILE)
     ink.text((MARGIN, MARGIN + 26 + 2 * TILE + 2), "reference", SOFT, ImageFont.load_default(11))
-    for number, light in enumerate(grid.lights):
-        top = MARGIN + 26 + number * block
+    for light, (left, top) in placed.blocks.items():
         ink.text((left, top - 2), f"lamp {light}", INK, ImageFont.load_default(13))
-        _block(page, folder, name, light, (left, top + LINE + 4), columns)
+    for tile in placed.tiles:
+        _paste(page, folder.root / tile.path(folder, name), (tile.left, tile.top), TILE)
+        ink.text((tile.left, tile.top + TILE + 1), caption(tile.params), SOFT, ImageFont.load_default(10))
     return page
-
-
-def _block(
-    page: Pillow.Image, folder: CaptureFolder, name: str, light: str, at: tuple[int, int], columns: int
-) -> None:
-    """Draw the photographs under one light: automatic shots in the first row, manual ones below."""
-    ink, font = ImageDraw.Draw(page), ImageFont.load_default(10)
-    manual, first = 0, bool(folder.grid.shots)
-    for params, place in folder.grid.under(light):
-        if params["mode"] == "auto":
-            column, row = params["shot"] - 1, 0
-        else:
-            column, row = manual % columns, manual // columns + first
-            manual += 1
-        x, y = at[0] + column * (TILE + GAP), at[1] + row * (TILE + LINE + GAP)
-        _paste(page, folder.root / folder.part / place / f"{name}{ENDING}", (x, y), TILE)
-        ink.text((x, y + TILE + 1), caption(params), SOFT, font)
 
 
 def _columns(manual: tuple[Params, ...]) -> int:

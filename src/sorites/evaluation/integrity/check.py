@@ -21,7 +21,7 @@ from sorites.evaluation.plan import group_samples
 from sorites.evaluation.storage.folder import read_manifest, sampled_by
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import ImportRecord, RunRecord
-from sorites.io.paths import is_dir, is_file
+from sorites.io.paths import following_links, is_dir, is_file
 from sorites.io.stores import to_path
 from sorites.suites.suite import Suite, builtin_suites, load
 
@@ -56,7 +56,8 @@ def check_suite(spec: str) -> str:
     suite = load(spec)
     class_labels = labels(suite.labels)
     _resolve_names(suite)
-    source = core.source(suite.source, class_labels)
+    with following_links(suite.follow_links):
+        source = core.source(suite.source, class_labels)
     groups = group_samples(suite, suite.source, source.samples)
     lines = [
         f"suite {suite.name}: {suite.about}".removesuffix(": "),

@@ -229,7 +229,9 @@ def panels(entry: Entry, width: int) -> Pillow.Image:
     """Draw the MTF on the left and the Zernike coefficients on the right, one colour per field."""
     pen = Pen(width, HEIGHT)
     _fields(pen, (16, 12))
-    _curves(pen, entry.arrays["mtf"], 500 / entry.about.pitch_um, (56, 68, width * 0.48, HEIGHT - 44))
+    nyquist = 500 / entry.about.pitch_um
+    known = nyquist if entry.about.measured else math.inf
+    _curves(pen, entry.arrays["mtf"], nyquist, (56, 68, width * 0.48, HEIGHT - 44), known)
     if "zernike12" in entry.arrays:
         _wavefront(pen, entry.arrays["zernike12"], (width * 0.56, 68, width - 16, HEIGHT - 44))
     return pen.finished()
@@ -264,8 +266,10 @@ def curve(values: Array, end: float) -> tuple[Array, Array]:
     return x.astype(np.float32), np.interp(x, stored, values).astype(np.float32)
 
 
-def _curves(pen: Pen, mtf: Array, nyquist: float, box: Box) -> None:
-    """Draw the contrast in percent over cycles per mm at each field, averaged over colours."""
+def _curves(pen: Pen, mtf: Array, nyquist: float, box: Box, known: float) -> None:
+    """Draw the contrast in percent over cycles per mm at each field, averaged over colours, up to the
+    frequency ``known``.
+    """
     left, top, right, bottom = box
     end = right_edge(nyquist)
 
@@ -284,7 +288,11 @@ def _curves(pen: Pen, mtf: Array, nyquist: float, box: Box) -> None:
     pen.text((at(nyquist, 1)[0], top - 8), f"Nyquist {nyquist:.3g}", 12, "mm", SOFT)
     for values, colour in zip(mtf.mean(1), COLOURS, strict=True):
         pen.line(
-            [at(x, y) for x, y in zip(*(part.tolist() for part in curve(values, end)), strict=True)],
+            [
+                at(x, y)
+                for x, y in zip(*(part.tolist() for part in curve(values, end)), strict=True)
+                if x <= known
+            ],
             colour,
             1.8,
         )

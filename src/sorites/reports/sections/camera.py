@@ -35,7 +35,7 @@ from sorites.reports.components.markup import (
     tag,
 )
 from sorites.reports.components.scorers import estimate
-from sorites.reports.section import Section, add_section
+from sorites.reports.section import Section, add_section, split_by_split
 from sorites.reports.view import View
 
 Row = Mapping[str, Any]
@@ -49,6 +49,7 @@ POLICY_NAMES = {
 
 
 @add_section(order=34)
+@split_by_split
 def exposure(view: View) -> Section | None:
     """Maps per model, aperture and light, and tables; absent without a camera grid."""
     settings = view.compute(metrics.setting_accuracy).filter(pl.col("n") > 0)
@@ -66,7 +67,7 @@ def exposure(view: View) -> Section | None:
     )
     tables = [tag("article", part, cls="card") for part in (_ends(view), _control(view)) if part]
     below = tag("div", tag("div", *tables, cls="stack"), cls="below") if tables else EMPTY
-    body = join([setting_sentences(view, settings), picked("exposure", "Model", maps), below])
+    body = join([setting_sentences(view, settings), picked(view.named("exposure"), "Model", maps), below])
     return Section("Which camera settings suit the model?", body, "Exposure", lead)
 
 
@@ -142,6 +143,7 @@ ContactRow = dict[str, Any]
 
 
 @add_section(order=36)
+@split_by_split
 def contact(view: View) -> Section | None:
     """Images of a camera grid; absent without available images."""
     if not any(run.image for run in view.runs) or not view.compute(metrics.setting_share).height:
@@ -158,7 +160,7 @@ def contact(view: View) -> Section | None:
         " images that the model misclassifies with automatic exposure and classifies correctly with its best"
         " single setting."
     )
-    below = tag("div", picked("contact", "Model", sheets), cls="below") if sheets else EMPTY
+    below = tag("div", picked(view.named("contact"), "Model", sheets), cls="below") if sheets else EMPTY
     return Section("What the camera saw", join([sheet, below]), "Contact sheet", lead)
 
 

@@ -42,7 +42,7 @@ from sorites.reports.components.markup import (
     picked,
     tag,
 )
-from sorites.reports.section import Section, add_section
+from sorites.reports.section import Section, add_section, split_by_split
 from sorites.reports.view import View
 
 # --- Drawings without JavaScript: distributions of values, and maps whose marks show class and correctness
@@ -186,6 +186,7 @@ WORDS = {CLEAN: "clean", "best": "best setting", "worst": "worst setting", "auto
 
 
 @add_section(order=38)
+@split_by_split
 def features(view: View) -> Section | None:
     """Distributions, maps and cluster numbers per model; absent without features of a camera grid."""
     if not any(run.features for run in view.runs):
@@ -212,7 +213,7 @@ def features(view: View) -> Section | None:
     table = _numbers(lines)
     return Section(
         "Do features still cluster by class?",
-        join([picked("features", "Model", drawn), table]),
+        join([picked(view.named("features"), "Model", drawn), table]),
         "Features",
         lead,
     )

@@ -31,7 +31,7 @@ from sorites.reports.components.markup import (
     tag,
 )
 from sorites.reports.components.scorers import estimate
-from sorites.reports.section import Section, add_section
+from sorites.reports.section import Section, add_section, split_by_split
 from sorites.reports.view import View
 
 # Width and height of a histogram in its own units, and maximum number of images on a map.
@@ -41,6 +41,7 @@ Row = Mapping[str, Any]
 
 
 @add_section(order=35)
+@split_by_split
 def solution_space(view: View) -> Section | None:
     """Histograms by light, a map of images and settings per model, and pairs of models.
 

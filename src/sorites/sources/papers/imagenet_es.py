@@ -9,7 +9,9 @@ automatic shots, with the light on and off.
 The references are images of Tiny-ImageNet's validation set. The folders ``param_control`` and
 ``auto_exposure`` contain light (l1 on, l5 off) / param_1, param_2, ... / WordNet id / image. Captures of
 ``sorites studio capture`` have the same layout, may contain only one part, and store their settings in
-``settings.json``. Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024.
+``settings.json``. The folder of the dataset is read as its test split, which the tables of the paper are
+about; ``PATH,all`` reads both captured splits, which metrics and pages then show side by side.
+Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pathlib import Path
 
 from sorites.core import Attr, FileRef, Sample, Setting, add_source
 from sorites.core import camera_grid as es_grid
-from sorites.core.errors import SoritesError, as_utf8
+from sorites.core.errors import Information, SoritesError, as_utf8, tell
 from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.io.decode import SUFFIXES
@@ -30,6 +32,8 @@ from sorites.sources import captures
 
 # The maximum number of missing folders or images named in an error.
 MAX_NAMED = 6
+# The end of a path that asks for both captured splits, and the split that is read without it.
+ALL, DEFAULT_SPLIT = ",all", "test"
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ PARTS = (
 
 @add_source
 def imagenet_es(path: str | None, labels: Labels) -> list[Sample]:
-    """Read ImageNet-ES from its folder (val and test), or one of es-val, es-test, es-train in it.
+    """Read ImageNet-ES: PATH is its test split, PATH,all val and test; or PATH/es-val, PATH/es-train.
 
     The shift is ``camera`` with the published settings as params. A sample is a reference image: its id
     is WordNet id / file name, its clean image is the original, and the attribute ``partition`` is S1,
@@ -79,7 +83,8 @@ def _parts(path: str | None) -> list[tuple[Part, Path]]:
         raise SoritesError(
             f"the imagenet_es source needs a folder. Pass {option('source', 'imagenet_es:PATH')}"
         )
-    root = path_of(path)
+    both = path.endswith(ALL) and not is_dir(path_of(path))
+    root = path_of(path.removesuffix(ALL) if both else path)
     if not is_dir(root):
         problem = "is a file" if is_file(root) else "does not exist"
         raise SoritesError(f"expected the folder of ImageNet-ES, but {root} {problem}")
@@ -90,7 +95,23 @@ def _parts(path: str | None) -> list[tuple[Part, Path]]:
         root = root / "ImageNet-ES"
     captured = [(part, root / part.folder) for part in PARTS if part.captured]
     studio_captures = [(part, folder) for part, folder in captured if is_file(folder / es_grid.GRID_FILE)]
-    return studio_captures or captured
+    found = studio_captures or captured
+    return found if both else _one_split(str(path), found)
+
+
+def _one_split(path: str, found: list[tuple[Part, Path]]) -> list[tuple[Part, Path]]:
+    """Return the test split, or the only one of a capture, and say what else there is to read."""
+    chosen = [entry for entry in found if entry[0].split == DEFAULT_SPLIT] or found[:1]
+    others = [part.folder for part, folder in found if (part, folder) not in chosen and is_dir(folder)]
+    if others:
+        tell(
+            Information(
+                f"reading {chosen[0][0].folder} of {path}, the split of the published tables;"
+                f" imagenet_es:{path}/{others[0]} reads {others[0]}, and imagenet_es:{path}{ALL} reads both",
+                code="split",
+            )
+        )
+    return chosen
 
 
 def _verify_grid(part: Part, root: Path) -> None:

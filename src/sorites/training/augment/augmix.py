@@ -21,14 +21,19 @@ from sorites.training.augment.base import Mixing, as_uint8
 # The nine operations of AugMix with the original magnitudes, bit-identical to Pillow.
 
 
-# Function of an image, a level from 0.1 to the severity (at most 10), and a sign.
-Operation = Callable[[ImageU8, float, int], ImageU8]
+# Red, green and blue of the pixels that come from outside of an image that is moved, from 0 to 255.
+Fill = tuple[int, int, int]
+BLACK: Fill = (0, 0, 0)
+
+# Function of an image, a level from 0.1 to the severity (at most 10), a sign, and the colour of pixels from
+# outside.
+Operation = Callable[[ImageU8, float, int, Fill], ImageU8]
 
 # Levels are tenths of the largest magnitude.
 MAX_LEVEL = 10
 
 
-def autocontrast(image: ImageU8, level: float, sign: int) -> ImageU8:
+def autocontrast(image: ImageU8, level: float, sign: int, fill: Fill = BLACK) -> ImageU8:
     """Stretch each channel to the full range (``ImageOps.autocontrast``)."""
     tables = np.tile(np.arange(256), (3, 1))
     for colour, table in enumerate(tables):
@@ -40,7 +45,7 @@ def autocontrast(image: ImageU8, level: float, sign: int) -> ImageU8:
     return _apply_tables(image, tables)
 
 
-def equalize(image: ImageU8, level: float, sign: int) -> ImageU8:
+def equalize(image: ImageU8, level: float, sign: int, fill: Fill = BLACK) -> ImageU8:
     """Equalize the histogram of each channel (``ImageOps.equalize``)."""
     tables = np.tile(np.arange(256), (3, 1))
     for colour, table in enumerate(tables):
@@ -51,59 +56,59 @@ def equalize(image: ImageU8, level: float, sign: int) -> ImageU8:
     return _apply_tables(image, tables)
 
 
-def posterize(image: ImageU8, level: float, sign: int) -> ImageU8:
+def posterize(image: ImageU8, level: float, sign: int, fill: Fill = BLACK) -> ImageU8:
     """Keep four to one bits per channel (``ImageOps.posterize``)."""
     dropped = 8 - (4 - int(level * 4 / MAX_LEVEL))
     return image & np.uint8(256 - 2**dropped)
 
 
-def rotate(image: ImageU8, level: float, sign: int) -> ImageU8:
-    """Rotate by whole degrees, up to 30. Pixels from outside are black, here and below."""
+def rotate(image: ImageU8, level: float, sign: int, fill: Fill = BLACK) -> ImageU8:
+    """Rotate by whole degrees, up to 30."""
     turned = Image.fromarray(image).rotate(
-        sign * int(level * 30 / MAX_LEVEL), resample=Image.Resampling.BILINEAR
+        sign * int(level * 30 / MAX_LEVEL), resample=Image.Resampling.BILINEAR, fillcolor=fill
     )
     return np.asarray(turned)
 
 
-def solarize(image: ImageU8, level: float, sign: int) -> ImageU8:
+def solarize(image: ImageU8, level: float, sign: int, fill: Fill = BLACK) -> ImageU8:
     """Invert values from a threshold upwards; nearly all of them at level 10 (``ImageOps.solarize``)."""
     return np.where(image < 256 - int(level * 256 / MAX_LEVEL), image, ~image)
 
 
-def shear_x(image: ImageU8, level: float, sign: int) -> ImageU8:
+def shear_x(image: ImageU8, level: float, sign: int, fill: Fill = BLACK) -> ImageU8:
     """Shear along the rows by up to 0.3."""
-    return _affine(image, (1, sign * level * 0.3 / MAX_LEVEL, 0, 0, 1, 0))
+    return _affine(image, (1, sign * level * 0.3 / MAX_LEVEL, 0, 0, 1, 0), fill)
 
 
-def shear_y(image: ImageU8, level: float, sign: int) -> ImageU8:
+def shear_y(image: ImageU8, level: float, sign: int, fill: Fill = BLACK) -> ImageU8:
     """Shear along the columns by up to 0.3."""
-    return _affine(image, (1, 0, 0, sign * level * 0.3 / MAX_LEVEL, 1, 0))
+    return _affine(image, (1, 0, 0, sign * level * 0.3 / MAX_LEVEL, 1, 0), fill)
 
 
-def translate_x(image: ImageU8, level: float, sign: int) -> ImageU8:
+def translate_x(image: ImageU8, level: float, sign: int, fill: Fill = BLACK) -> ImageU8:
     """Translate horizontally by whole pixels, up to a third of the width."""
     return _shift_rows(
-        image.transpose(1, 0, 2), sign * int(level * image.shape[1] / 3 / MAX_LEVEL)
+        image.transpose(1, 0, 2), sign * int(level * image.shape[1] / 3 / MAX_LEVEL), fill
     ).transpose(1, 0, 2)
 
 
-def translate_y(image: ImageU8, level: float, sign: int) -> ImageU8:
+def translate_y(image: ImageU8, level: float, sign: int, fill: Fill = BLACK) -> ImageU8:
     """Translate vertically by whole pixels, up to a third of the height."""
-    return _shift_rows(image, sign * int(level * image.shape[0] / 3 / MAX_LEVEL))
+    return _shift_rows(image, sign * int(level * image.shape[0] / 3 / MAX_LEVEL), fill)
 
 
-def _shift_rows(image: ImageU8, by: int) -> ImageU8:
-    moved = np.zeros_like(image)
+def _shift_rows(image: ImageU8, by: int, fill: Fill) -> ImageU8:
+    moved = np.empty_like(image)
+    moved[:] = fill
     rows = len(image) - abs(by)
     moved[max(-by, 0) : max(-by, 0) + rows] = image[max(by, 0) : max(by, 0) + rows]
     return moved
 
 
-def _affine(image: ImageU8, matrix: tuple[float, ...]) -> ImageU8:
-    source = Image.fromarray(image)
-    return np.asarray(
-        source.transform(source.size, Image.Transform.AFFINE, matrix, resample=Image.Resampling.BILINEAR)
-    )
+def _affine(image: ImageU8, matrix: tuple[float, ...], fill: Fill) -> ImageU8:
+    source, bilinear = Image.fromarray(image), Image.Resampling.BILINEAR
+    moved = source.transform(source.size, Image.Transform.AFFINE, matrix, resample=bilinear, fillcolor=fill)
+    return np.asarray(moved)
 
 
 def _apply_tables(image: ImageU8, tables: NDArray[np.int64]) -> ImageU8:
@@ -137,6 +142,7 @@ class AugMix(Mixing):
         width: Number of chains.
         depth: Operations per chain; -1 draws 1 to 3.
         alpha: Parameter of both distributions.
+        fill: Red, green and blue (0 to 255) of pixels from outside of a moved image; black in the original.
         geometric: Whether to rotate, shear and translate too; without, objects stay where they are, as the
             training of a detector needs.
     """
@@ -151,6 +157,7 @@ class AugMix(Mixing):
         width: int = 3,
         depth: int = -1,
         alpha: float = 1.0,
+        fill: Sequence[int] = BLACK,
         geometric: bool = True,
     ) -> None:
         super().__init__(size, alpha)
@@ -167,7 +174,10 @@ class AugMix(Mixing):
             raise SoritesError(f"AugMix: width must be at least 1, got {width!r}")
         if isinstance(depth, bool) or not isinstance(depth, int) or (depth < 1 and depth != -1):
             raise SoritesError(f"AugMix: depth must be at least 1, or -1 for 1 to 3 at random; got {depth!r}")
+        if len(fill) != 3 or not all(isinstance(value, int) and 0 <= value <= 255 for value in fill):
+            raise SoritesError(f"AugMix: fill must be three integers from 0 to 255, got {list(fill)!r}")
         self.severity, self.width, self.depth = float(severity), width, depth
+        self.fill: Fill = (fill[0], fill[1], fill[2])
 
     @property
     def moves_objects(self) -> bool:
@@ -208,7 +218,8 @@ class AugMix(Mixing):
                 steps = lengths[index][chain] if self.depth == -1 else self.depth
                 for step in range(steps):
                     operation = self.operations[kinds[index][chain][step]]
-                    image = operation(image, levels[index][chain][step], signs[index][chain][step])
+                    level, sign = levels[index][chain][step], signs[index][chain][step]
+                    image = operation(image, level, sign, self.fill)
                     if self.sums(step, steps):
                         mixed[index] += self.weighted(image, shares[index][chain])
         return torch.from_numpy(mixed).permute(0, 3, 1, 2).contiguous().to(images.device, images.dtype)

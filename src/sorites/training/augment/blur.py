@@ -13,6 +13,8 @@ class Blur(torch.nn.Module):
         reflect: Mirror the border without repeating the edge; otherwise it is black.
     """
 
+    taps: Tensor
+
     def __init__(self, taps: Tensor, reflect: bool) -> None:
         super().__init__()
         self.register_buffer("taps", taps)

@@ -175,6 +175,7 @@ function nothingLeft() {
   $("world").hidden = true;
   $("questions").inert = true;
   if (queue.waiting().length) return say("Your answers are on their way. You can go on when the connection is back.");
+  if (state.work === "suspended") return say("Thank you. The last answers differ too often from the known ones, so there are no further images for now. If you think that is a mistake, ask the person who gave you the link.");
   if (state.work === "refused") return say("Thank you. These answers differ too much from the known ones to go on. If you think that is a mistake, ask the person who gave you the link.");
   say(state.asking || state.asked !== state.version ? "One moment …" : "Thank you. There is nothing left to do for you.");
 }

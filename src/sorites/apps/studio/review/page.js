@@ -1,11 +1,14 @@
 "use strict";
-// One sheet at a time. 1, 2, 3 flag, N writes a note, Enter or the right arrow goes on, the left arrow goes back, Z enlarges.
+// One sheet at a time. A click chooses photographs; 1, 2, 3 flag them, or all photographs of the image if none is chosen. N writes a note,
+// Enter or the right arrow goes on, the left arrow goes back, Escape chooses none, Z enlarges.
 const by = (id) => document.getElementById(id);
-let state = null, at = 0, flags = new Set();
+let state = null, at = 0, flags = new Set(), shots = new Map(), chosen = new Set();
 
 function draw() {
   const image = state.images[at], seen = state.images.filter((p) => p.seen).length, all = state.images.length;
   flags = new Set(image.flags);
+  shots = new Map(Object.entries(image.shots).map(([number, kinds]) => [Number(number), new Set(kinds)]));
+  chosen.clear();
   by("name").textContent = image.name;
   by("sheet").src = "sheet/" + at;
   by("sheet").alt = "every photograph of " + image.name;
@@ -18,22 +21,57 @@ function draw() {
   marks();
 }
 
+const kindsOf = (number) => shots.get(number) ?? new Set();
+const isOn = (kind) => (chosen.size ? [...chosen].every((number) => kindsOf(number).has(kind)) : flags.has(kind));
+
 function marks() {
-  for (const button of by("flags").children) button.setAttribute("aria-pressed", flags.has(button.dataset.kind));
-  const last = at === state.images.length - 1;
-  by("next").firstChild.textContent = (flags.size ? "Flag, " : "Right, ") + (last ? "done " : "next ");
+  for (const button of by("flags").children) button.setAttribute("aria-pressed", isOn(button.dataset.kind));
+  [...by("tiles").children].forEach((button, number) => {
+    const found = [...kindsOf(number)].map((kind) => state.kinds[kind]);
+    button.setAttribute("aria-pressed", chosen.has(number));
+    button.classList.toggle("flagged", found.length > 0);
+    button.title = [state.sheet.tiles[number].name, ...found].join(", ");
+    button.setAttribute("aria-label", button.title);
+    button.firstChild.textContent = found.map((name) => name[0].toUpperCase()).join(" ");
+  });
+  const marked = [...shots.values()].filter((kinds) => kinds.size).length, last = at === state.images.length - 1;
+  const which = chosen.size ? `${chosen.size} chosen` : flags.size ? "all photographs of the image" : "none chosen: flags are for all photographs";
+  by("about").textContent = `${which}; ${marked} flagged one by one`;
+  by("next").firstChild.textContent = (flags.size || marked ? "Flag, " : "Right, ") + (last ? "done " : "next ");
 }
 
 function toggle(kind) {
-  flags.has(kind) ? flags.delete(kind) : flags.add(kind);
+  const on = !isOn(kind);
+  const sets = chosen.size ? [...chosen].map((number) => (shots.set(number, kindsOf(number)), shots.get(number))) : [flags];
+  for (const kinds of sets) on ? kinds.add(kind) : kinds.delete(kind);
   marks();
 }
 
+function choose(number) {
+  chosen.has(number) ? chosen.delete(number) : chosen.add(number);
+  marks();
+}
+
+function tiles() {
+  const { size, side, tiles } = state.sheet, share = (value, whole) => (100 * value) / whole + "%";
+  tiles.forEach((tile, number) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(document.createElement("span"));
+    Object.assign(button.style, {
+      left: share(tile.at[0], size[0]), top: share(tile.at[1], size[1]), width: share(side, size[0]), height: share(side, size[1]),
+    });
+    button.addEventListener("click", () => choose(number));
+    by("tiles").append(button);
+  });
+}
+
 async function say() {
-  const said = { number: at, flags: [...flags], note: by("note").value };
+  const single = Object.fromEntries([...shots].map(([number, kinds]) => [number, [...kinds]]));
+  const said = { number: at, flags: [...flags], shots: single, note: by("note").value };
   const answer = await fetch("verdict", { method: "POST", body: JSON.stringify(said) });
   if (!answer.ok) throw new Error("the verdict was not kept: status " + answer.status);
-  Object.assign(state.images[at], { seen: true, flags: said.flags, note: said.note });
+  Object.assign(state.images[at], { seen: true, flags: said.flags, shots: said.shots, note: said.note });
 }
 
 async function next() {
@@ -62,6 +100,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && event.target.tagName === "BUTTON") return;
   const kind = Object.keys(state.kinds)[Number(event.key) - 1];
   if (kind) toggle(kind);
+  else if (event.key === "Escape") { chosen.clear(); marks(); }
   else if (event.key === "n" || event.key === "N") { event.preventDefault(); by("note").focus(); }
   else if (event.key === "z" || event.key === "Z") by("view").classList.toggle("large");
   else if (event.key === "Enter" || event.key === "ArrowRight") { event.preventDefault(); next(); }
@@ -82,6 +121,7 @@ async function start() {
     button.addEventListener("click", () => toggle(kind));
     by("flags").append(button);
   });
+  tiles();
   by("next").addEventListener("click", next);
   by("back").addEventListener("click", back);
   at = Math.max(0, state.images.findIndex((p) => !p.seen));

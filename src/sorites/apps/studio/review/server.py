@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sorites.apps.serving import (
     LOOPBACK,
@@ -22,7 +22,15 @@ from sorites.apps.serving import (
     token_page,
 )
 from sorites.apps.studio.folder import KINDS, REVIEWS_NAME, CaptureFolder, flagged, verdicts
-from sorites.apps.studio.sheets import images_of, sample_of, sheet_path, write_sheets
+from sorites.apps.studio.sheets import (
+    TILE,
+    caption,
+    images_of,
+    layout,
+    sample_of,
+    sheet_path,
+    write_sheets,
+)
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.core.messages import command, option
@@ -47,6 +55,7 @@ class Review:
         self._folder, self._log = folder, folder.open_log(REVIEWS_NAME)
         samples = sample_of(folder)
         self._images = [(samples.get(name, name), name) for name, _ in images_of(folder)]
+        self._layout = layout(folder.grid)
         self._tokens = load_tokens(folder, reviewers)
         endpoints = [
             *token_page("sorites.apps.studio.review", self._reviewer),
@@ -73,10 +82,27 @@ class Review:
             verdict = {
                 "seen": own is not None,
                 "flags": own.flags if own else [],
+                "shots": self._numbered(shown, own.shots) if own else {},
                 "note": own.note if own else "",
             }
             images.append({"name": describe_image(shown), **verdict})
-        return reply({"reviewer": name, "kinds": KINDS, "images": images})
+        return reply({"reviewer": name, "kinds": KINDS, "images": images, "sheet": self._tiles()})
+
+    def _tiles(self) -> dict[str, Any]:
+        """Return the size of a sheet and the places of the photographs on it, in pixels."""
+        tiles = [
+            {"name": f"lamp {tile.params['light']}, {caption(tile.params)}", "at": [tile.left, tile.top]}
+            for tile in self._layout.tiles
+        ]
+        return {"size": self._layout.size, "side": TILE, "tiles": tiles}
+
+    def _paths(self, image: str) -> list[str]:
+        """Return the paths of the photographs of an image, in the order of the tiles."""
+        return [tile.path(self._folder, image) for tile in self._layout.tiles]
+
+    def _numbered(self, image: str, shots: Mapping[str, list[str]]) -> dict[int, list[str]]:
+        """Return the flags of photographs by the number of their tile."""
+        return {number: shots[path] for number, path in enumerate(self._paths(image)) if path in shots}
 
     async def _sheet(self, request: Request, name: str) -> Response:
         number = parse_integer(request.path_params["number"])
@@ -88,17 +114,46 @@ class Review:
 
     async def _verdict(self, request: Request, name: str) -> Response:
         content = await json_body(request)
-        number, flags, note = content.get("number"), content.get("flags"), content.get("note", "")
-        refusal = error_reply(400, f"expected number, flags of {', '.join(KINDS)}, and note")
+        number, flags, note = content.get("number"), kinds_of(content.get("flags")), content.get("note", "")
+        refusal = error_reply(400, f"expected number, flags of {', '.join(KINDS)}, shots, and note")
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(self._images):
             return refusal
-        if not isinstance(flags, list) or not set(map(str, flags)) <= set(KINDS) or not isinstance(note, str):
+        sample, image = self._images[number]
+        shots = shots_of(content.get("shots", {}), self._paths(image))
+        if flags is None or shots is None or not isinstance(note, str):
             return refusal
-        verdict = ImageVerdict(
-            reviewer=name, sample=self._images[number][0], flags=sorted(map(str, flags)), note=note[:MAX_NOTE]
-        )
+        verdict = ImageVerdict(reviewer=name, sample=sample, flags=flags, shots=shots, note=note[:MAX_NOTE])
         await asyncio.to_thread(self._log.write, verdict)
         return reply({})
+
+
+def kinds_of(flags: object) -> list[str] | None:
+    """Return the flags of a request, sorted; None unless they are known."""
+    if not isinstance(flags, list) or not set(map(str, flags)) <= set(KINDS):
+        return None
+    return sorted(set(map(str, flags)))
+
+
+def shots_of(shots: object, paths: Sequence[str]) -> dict[str, list[str]] | None:
+    """Return the flags of a request by path of the photograph, without empty ones.
+
+    Args:
+        shots: Flags by the number of a tile, as text.
+        paths: The paths of the photographs, in the order of the tiles.
+
+    Returns:
+        None unless numbers and flags are known.
+    """
+    if not isinstance(shots, dict):
+        return None
+    found: dict[str, list[str]] = {}
+    for key, flags in shots.items():
+        number, kinds = parse_integer(str(key)), kinds_of(flags)
+        if number is None or not 0 <= number < len(paths) or kinds is None:
+            return None
+        if kinds:
+            found[paths[number]] = kinds
+    return found
 
 
 def describe_image(name: str) -> str:
@@ -160,4 +215,4 @@ def serve(
         review.stop()
     to_reshoot = flagged(folder)
     reshoot = command("studio capture", reshoot=True, out=folder.root)
-    say(f"{len(to_reshoot)} images are flagged" + (f"; next: {reshoot}" if to_reshoot else ""))
+    say(f"{len(to_reshoot)} photographs are flagged" + (f"; next: {reshoot}" if to_reshoot else ""))

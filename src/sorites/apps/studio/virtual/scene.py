@@ -15,7 +15,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -232,15 +232,31 @@ class Photographer:
 
     Blurred light is cached for the latest images, because their settings are shot one after another.
 
+    Args:
+        room: The camera and what is in front of it.
+        seen: Returns what the screen shows.
+        lamp: Returns the light of the lamps, from 0 to 1.
+        seed: Random seed.
+        quality: JPEG quality.
+        aim: Returns the view for a screen of this width and height, which may change; default: that of the
+            room.
+
     Attributes:
         last: Hash of the screen, lamp light and exposure of the last photograph.
         busy_s: Time spent rendering.
     """
 
     def __init__(
-        self, room: Room, seen: Seen, lamp: Callable[[], float], seed: int = 0, quality: int = 95
+        self,
+        room: Room,
+        seen: Seen,
+        lamp: Callable[[], float],
+        seed: int = 0,
+        quality: int = 95,
+        aim: Callable[[tuple[int, int]], View] | None = None,
     ) -> None:
-        self.room, self.seen, self.lamp = room, seen, lamp
+        self.room, self.seen, self.lamp, self._aim = room, seen, lamp, aim
+        self._aimed = functools.lru_cache(maxsize=2)(self._look_at)
         self.seed, self.quality = seed, quality
         self.busy_s = 0.0
         self.last: tuple[str, float, Exposure] | None = None
@@ -268,11 +284,12 @@ class Photographer:
         if wrong:
             exposure = Exposure(exposure.iso * 4, exposure.shutter, exposure.aperture)
         self.last = (key, lamp, exposure)
-        light = self.room.flickering(self._blurred(key, exposure.aperture), exposure, rng)
+        room = self._room_of(key)
+        light = room.flickering(self._blurred(key, exposure.aperture), exposure, rng)
         if negative:
-            data = encode_dng(self.room.mosaic(light, lamp, exposure, rng), self.room.body, exposure)
+            data = encode_dng(room.mosaic(light, lamp, exposure, rng), room.body, exposure)
         else:
-            data = as_jpeg(self.room.developed(light, lamp, exposure, rng), exposure, self.quality)
+            data = as_jpeg(room.developed(light, lamp, exposure, rng), exposure, self.quality)
         self.busy_s += time.perf_counter() - start
         return data
 
@@ -291,11 +308,19 @@ class Photographer:
             self._screens = {**dict(list(self._screens.items())[-1:]), key: screen}
         return key
 
+    def _room_of(self, key: str) -> Room:
+        """Return the room with the camera aimed at a screen."""
+        height, width = self._screens[key].shape[:2]
+        return self._aimed((width, height))
+
+    def _look_at(self, size: tuple[int, int]) -> Room:
+        return self.room if self._aim is None else replace(self.room, view=self._aim(size))
+
     def _render_light(self, key: str) -> Light:
-        return self.room.light(self._screens[key])
+        return self._room_of(key).light(self._screens[key])
 
     def _render_blur(self, key: str, f_number: float) -> Light:
-        return self.room.blurred(self._light(key), f_number)
+        return self._room_of(key).blurred(self._light(key), f_number)
 
     def _rng(self, key: str, lamp: float, chosen: Exposure | None) -> np.random.Generator:
         """Return the generator of a shot, determined by screen, lamp, exposure and the number of earlier

@@ -27,7 +27,7 @@ from sorites.reports.components.markup import (
     tag,
 )
 from sorites.reports.components.scorers import MAX_LINES, chart, estimate, scorer_pen, scorers
-from sorites.reports.section import Section, add_section
+from sorites.reports.section import Section, add_section, split_by_split
 from sorites.reports.view import View
 
 # Number of bins, and width and height of a drawing in its own units.
@@ -144,6 +144,7 @@ BY = ("model", "scorer", *SETTING)
 
 
 @add_section(order=60)
+@split_by_split
 def setting_f1(view: View) -> Section | None:
     """F1 against accuracy, maps per scorer, and extremes; absent without scores at camera settings."""
     settings = view.compute(f1_by_setting)
@@ -165,7 +166,9 @@ def setting_f1(view: View) -> Section | None:
     maps = {
         name: drawn for name in names if (drawn := _maps(view, settings.filter(pl.col("scorer") == name)))
     }
-    below = tag("div", picked("setting-f1", "Scorer", maps), _ends(view, settings), cls="stack below")
+    below = tag(
+        "div", picked(view.named("setting-f1"), "Scorer", maps), _ends(view, settings), cls="stack below"
+    )
     return Section(
         "Does the score detect where the camera settings fail?",
         join([_charts(view, settings), below]),
