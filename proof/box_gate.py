@@ -17,8 +17,6 @@ from sorites.analysis.comparison.quantities import Cell, Quantity
 from sorites.analysis.comparison.swaps import detectable, swap_test
 
 RATE, NULLS, ALTERNATIVES, SWAPS = 0.05, 500, 400, 200
-# Comparisons of equal detectors for rules about each class or each size.
-FAMILY_NULLS = 100
 QUANTITIES = {"mAP": MAP, "recall@0.5": Quantity("recall", 0.5), "precision@0.5": Quantity("precision", 0.5)}
 WORLDS = {"n = 60": World(60), "n = 200": World(200), "n = 60, 3 shifts": World(60, 3)}
 # Four classes, or small, medium and large objects, on their own: all are in the family.
@@ -42,7 +40,7 @@ def families() -> Iterator[Line]:
     """Rules about each class and each size."""
     for what, (world, family) in FAMILIES.items():
         for name, quantity in QUANTITIES.items():
-            yield from _false_alarms(f"{name}, {what}", quantity, world, FAMILY_NULLS, family)
+            yield from _false_alarms(f"{name}, {what}", quantity, world, family)
 
 
 def _broken(
@@ -60,13 +58,12 @@ def _false_alarms(
     name: str,
     quantity: Quantity,
     world: World,
-    nulls: int = NULLS,
     family: Callable[..., list[Cell]] = cells,
 ) -> Iterator[Line]:
     rng = np.random.default_rng(0)
-    alarms = float(np.mean([_broken(world, rng, i, quantity, family).any() for i in range(nulls)]))
-    error = np.sqrt(RATE * (1 - RATE) / nulls)
-    yield Line(f"{name}: false alarms, %", 100 * alarms, f"{nulls} nulls", most=100 * (RATE + 2 * error))
+    alarms = float(np.mean([_broken(world, rng, i, quantity, family).any() for i in range(NULLS)]))
+    error = np.sqrt(RATE * (1 - RATE) / NULLS)
+    yield Line(f"{name}: false alarms, %", 100 * alarms, f"{NULLS} nulls", most=100 * (RATE + 2 * error))
 
 
 def _detected(name: str, quantity: Quantity, world: World) -> Iterator[Line]:

@@ -13,6 +13,7 @@ from tests.reports.rectangles import CLASSES, detector, written
 from typer.testing import CliRunner
 
 import sorites
+from sorites.analysis import slices
 from sorites.analysis.slices import adjusted, weak_slices
 from sorites.cli.app import app
 from sorites.core.errors import InvalidOption
@@ -138,8 +139,11 @@ BOX = {"y0": 0.0, "y1": 40.0, "label": 0}
 
 
 @pytest.mark.slow
-def test_if_no_property_matters_false_discoveries_are_as_rare_as_stated() -> None:
+def test_if_no_property_matters_false_discoveries_are_as_rare_as_stated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Where all hypotheses are true, the rate is the share of runs with any weak slice."""
+    monkeypatch.setattr(slices, "DRAWS", 1999)
     rng, runs = np.random.default_rng(5), 200
     found = [weak_slices(boxed_table(rng, 60, 0.0)) for _ in range(runs)]
     # Two shifts, three measured properties, and the size and number of objects where quarters are large enough.
@@ -149,8 +153,9 @@ def test_if_no_property_matters_false_discoveries_are_as_rare_as_stated() -> Non
 
 
 @pytest.mark.slow
-def test_beside_a_weak_slice_few_others_are_called_weak() -> None:
+def test_beside_a_weak_slice_few_others_are_called_weak(monkeypatch: pytest.MonkeyPatch) -> None:
     """One property matters: of the slices called weak, at most the stated share are others, on average."""
+    monkeypatch.setattr(slices, "DRAWS", 1999)
     rng, runs, shares, hits = np.random.default_rng(6), 100, [], 0
     for _ in range(runs):
         weak = weak_slices(boxed_table(rng, 80, 1.5)).filter("weak")

@@ -246,6 +246,20 @@ def slider(folder: Path) -> str:
     return "slider:toy?seeds=1&severities=0.5,1&steps=2"
 
 
+def edited(folder: Path) -> str:
+    """Photographs of two shapes, moved along the sliders that the package carries, in few steps."""
+    import numpy as np
+    from PIL import Image
+
+    from sorites.diffusion.toy import world
+
+    for number, name in enumerate(("disc", "cross")):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        drawn = world.draw(name, "plain", np.random.default_rng(number))
+        Image.fromarray((drawn * 255).round().astype(np.uint8)).save(folder / name / "photograph.png")
+    return f"edited:toy?photos=folder:{folder}&severities=0.2,0.5&steps=3"
+
+
 def python_source(folder: Path) -> str:
     """A list of samples in a module that is on the path already."""
     return "python:tests.contracts.examples:SAMPLES"
@@ -254,12 +268,14 @@ def python_source(folder: Path) -> str:
 DOCS = Path(__file__).parents[2] / "docs"
 SAMPLES = [core.Sample(name, core.FileRef(DOCS / name), label=7) for name in ("report.png", "weather.jpg")]
 
+
 SOURCES: Mapping[str, Maker] = {
     "cifar": cifar,
     "cns_bench": laid(layouts.cns_bench, "cns_bench:{}"),
     "coco": lambda folder: f"coco:{annotated(folder)}/a.json",
     "context": context,
     "csv": csv,
+    "edited": edited,
     "focus": laid(layouts.focus, "focus:{}"),
     "folder": laid(functools.partial(layouts.photos, count=8), "folder:{}"),
     "imagenet_es": laid(layouts.imagenet_es, "imagenet_es:{}/es-test"),

@@ -187,8 +187,9 @@ def test_a_source_reads_the_folder_of_that_name(reader: str, name: str, tmp_path
 
 def test_every_source_that_takes_a_path_is_read_here() -> None:
     assert {name.split()[0] for name in READERS} - {"built", "annotated"} == set(SOURCES.names()) - {
-        "cifar", "imagenet_es", "imagenet_es_diverse", "nuimages", "python", "raw", "slider", "stamps", "stamps_ood", "composites"
-    }, "cifar takes one file, imagenet_es and nuimages many, raw RAW files, slider a pipeline: tests/sources has them"  # fmt: skip
+        "cifar", "edited", "imagenet_es", "imagenet_es_diverse", "nuimages", "python", "raw", "slider", "stamps", "stamps_ood",
+        "composites",
+    }, "cifar takes one file, imagenet_es and nuimages many, raw RAW files, slider and edited a pipeline: tests/sources has them"  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [*NAMES[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in NAMES[2:4])])

@@ -26,7 +26,7 @@ SLOW = {"stamps", "composites"}
 
 LABELS: dict[str, str | tuple[str, ...]] = {
     **dict.fromkeys(("cifar", "openood"), CIFAR),
-    "slider": ("disc", "square", "triangle", "cross"),
+    **dict.fromkeys(("slider", "edited"), ("disc", "square", "triangle", "cross")),
     **dict.fromkeys(("composites", "coco", "nuimages", "yolo"), "coco"),
 }
 

@@ -242,6 +242,7 @@ LAWS: dict[str, Law] = {
 }
 
 ALIKE: dict[str, str] = {
+    "edited_accuracy": "accuracy",
     "filtered_accuracy": "accuracy",
     "setting_accuracy": "accuracy",
     "setting_share": "accuracy, settings pooled",

@@ -460,6 +460,19 @@ def sliders(
     scheduler: Scheduler = None,
     seeding: Seeding = None,
     words: LearntWords = None,
+    per_pass: Annotated[
+        int | None,
+        typer.Option(
+            "--per-pass",
+            metavar="N",
+            min=1,
+            help="Images per pass; gradients of a batch are added up. Less takes less memory.",
+        ),
+    ] = None,
+    checkpointing: Annotated[
+        bool,
+        typer.Option("--checkpointing", help="Compute activations twice instead of keeping them in memory."),
+    ] = False,
     strip: Annotated[
         bool, typer.Option("--strip/--no-strip", help="Write a strip of example images for each slider.")
     ] = True,
@@ -482,6 +495,7 @@ def sliders(
     from sorites.apps.generation.spread import open_pipe
     from sorites.core.progress import bars
     from sorites.diffusion.conditions import refuse_unknown_words
+    from sorites.diffusion.memory import MemorySettings
     from sorites.diffusion.pipeline import load_tokenizer
     from sorites.reports.figures.strips import sheet
 
@@ -515,7 +529,10 @@ def sliders(
     pipe = opening()
     drawing = _for_pipe(drawing, pipe, scheduler)
     with bars() as bar:
-        made = train_sliders(pipe, asked, shifts, how, out, drawing, sheet if strip else None, bar, spread)
+        made = train_sliders(
+            pipe, asked, shifts, how, out, drawing, sheet if strip else None, bar, spread,
+            MemorySettings(per_pass, checkpointing),
+        )  # fmt: skip
     say(f"wrote {len(made)} sliders to {out}")
     say(f"next: sorites generate images --sliders {out} --out images")
 
@@ -575,7 +592,12 @@ def images(
             "--licence", metavar="ID", help="Licence of the images for the dataset card, such as cc-by-4.0."
         ),
     ] = None,
-    batch: Batch = 12,
+    batch: Annotated[
+        str,
+        typer.Option(
+            "--batch", metavar="N|auto", help="Batch size; auto measures the memory of a pass and fills it."
+        ),
+    ] = "12",
     format: ImageFormat = None,
     device: Device = None,
     dtype: Number = None,
@@ -623,11 +645,11 @@ def images(
     spread = _spread(
         engine, workers, address, gpus_per_worker, functools.partial(open_pipe, where, device, dtype, words)
     )
-    judge = checker(safety, pipe)
+    judge, per_batch = checker(safety, pipe), _batch(batch, pipe, drawing)
     if axes is not None:
         with bars() as bar:
             rows = make_pairs(
-                pipe, selected, axes, asked_seeds, out, drawing, sheet, kind, batch, bar, about, judge
+                pipe, selected, axes, asked_seeds, out, drawing, sheet, kind, per_batch, bar, about, judge
             )
         say(f"wrote {len(rows)} images to {out}, and sheets to {out / 'sheets'}")
         _say_next(out, ("grid_accuracy", "failure_contour", "interaction"))
@@ -642,7 +664,7 @@ def images(
             drawing,
             kind,
             by_text=by_text,
-            batch=batch,
+            batch=per_batch,
             bar=bar,
             spread=spread,
             about=about,
@@ -650,6 +672,21 @@ def images(
         )
     say(f"wrote {len(rows)} images to {out}\nnext: sorites generate check {out}")
     _say_next(out)
+
+
+def _batch(text: str, pipe: Pipe, drawing: SamplerOptions) -> int:
+    """Return the batch size of --batch, which may be auto."""
+    from sorites.diffusion.memory import fitting_batch
+    from sorites.io.readers import parse_integer
+
+    if text == "auto":
+        batch = fitting_batch(pipe, drawing)
+        say(f"batch: {batch} images fit into the free memory", err=True)
+        return batch
+    number = parse_integer(text)
+    if number is None or number < 1:
+        raise SoritesError(f"--batch expects a number from 1, or auto; got {text[:40]!r}")
+    return number
 
 
 def _say_next(out: Path, metrics: tuple[str, ...] = ()) -> None:

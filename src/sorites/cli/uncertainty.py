@@ -33,10 +33,15 @@ def conformal(options: ConformalOptions, format: str) -> None:
     if unweighted.height:
         calibration = int(unweighted["calibration"].min())  # type: ignore[arg-type]
         low, high = promised_range(options.alpha, calibration)
+        varies = (
+            f"with {calibration} calibration images, 95 % of calibration sets cover {100 * low:.1f} to"
+            f" {100 * high:.1f} % of them"
+            if low < 1
+            else f"{calibration} calibration images are too few, so that every set has all classes"
+        )
         say(
-            f"promised: {100 * (1 - options.alpha):g} % of clean images; with {calibration} calibration"
-            f" images, 95 % of calibration sets cover {100 * low:.1f} to {100 * high:.1f} % of them. Nothing"
-            " is promised for shifted images, and by a measure.",
+            f"promised: {100 * (1 - options.alpha):g} % of clean images; {varies}. Nothing is promised for"
+            " shifted images, and by a measure.",
             err=aside,
         )
 

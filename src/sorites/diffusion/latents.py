@@ -14,6 +14,9 @@ from sorites.diffusion.pipeline import Pipe
 
 # Noise steps of training.
 NOISE_STEPS = 1000
+# Pixels that the autoencoder decodes at a time, at most; a single image may be larger. Decoding takes more
+# memory than denoising.
+PIXELS_PER_DECODING = 1 << 20
 
 
 def latents_of(pipe: Pipe, images: Sequence[ImageU8]) -> Any:
@@ -90,9 +93,11 @@ def decode_latents(pipe: Pipe, latents: Any, size: int | None = None) -> Iterato
             torch.tensor(part, device=scaled.device, dtype=number).view(1, -1, 1, 1) for part in (mean, std)
         )
         scaled = scaled * spread + shift
-    images = (vae.decode(scaled, return_dict=False)[0] / 2 + 0.5).clamp(0, 1)
-    for image in images.permute(0, 2, 3, 1).float().cpu().numpy():
-        yield _resize(np.ascontiguousarray(image, np.float32), size)
+    pixels = (scaled.shape[-1] * pipe.factor) * (scaled.shape[-2] * pipe.factor)
+    for part in scaled.split(max(1, PIXELS_PER_DECODING // pixels)):
+        images = (vae.decode(part, return_dict=False)[0] / 2 + 0.5).clamp(0, 1)
+        for image in images.permute(0, 2, 3, 1).float().cpu().numpy():
+            yield _resize(np.ascontiguousarray(image, np.float32), size)
 
 
 def _resize(image: ImageF32, size: int | None) -> ImageF32:

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +28,12 @@ KINDS = {
     "StableDiffusionXLPipeline": "sdxl",
     "StableDiffusion3Pipeline": "sd3",
     "DiTPipeline": "dit",
+    "StableDiffusionInstructPix2PixPipeline": "pix2pix",
 }
 # Kinds that are conditioned on text. A DiT is conditioned on class numbers and only used as a classifier.
 BY_WORDS = ("sd", "sdxl", "sd3")
+# The kind that edits photographs by an instruction.
+BY_INSTRUCTION = ("pix2pix",)
 # Kinds whose network is a transformer; the others have a U-Net.
 TRANSFORMERS = ("sd3", "dit")
 EXPECTED = (
@@ -42,6 +46,7 @@ PARTS = {
     "sdxl": ("unet", "vae", "text_encoder", "text_encoder_2"),
     "sd3": ("transformer", "vae", "text_encoder", "text_encoder_2"),
     "dit": ("transformer", "vae"),
+    "pix2pix": ("unet", "vae", "text_encoder"),
 }
 # Components with weights that a folder may have or not.
 OPTIONAL_PARTS = {"sd3": ("text_encoder_3",)}
@@ -179,18 +184,24 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
     import diffusers
     import torch
 
-    options: dict[str, Any] = {"variant": _variant(folder / PARTS[kind][0])}
-    if kind == "sd":
+    # Weights are converted while they are read, so that they are in memory once.
+    options: dict[str, Any] = {
+        "variant": _variant(folder / PARTS[kind][0]),
+        "torch_dtype": getattr(torch, dtype),
+    }
+    if kind in ("sd", "pix2pix"):
         options.update(
             safety_checker=None, feature_extractor=None, image_encoder=None, requires_safety_checker=False
         )
     options.update(dict.fromkeys(_null_components(folder)))
     try:
-        with silence_libraries():
+        with silence_libraries(), warnings.catch_warnings():
+            # Newer versions of diffusers call it dtype; older ones do not know that name.
+            warnings.filterwarnings("ignore", message="`torch_dtype` is deprecated", category=FutureWarning)
             parts = getattr(diffusers, name).from_pretrained(
                 folder, local_files_only=True, use_safetensors=True, **options
             )
-            parts = parts.to(device, getattr(torch, dtype))
+            parts = parts.to(device)
     except Exception as error:  # a damaged or partial folder can make the libraries raise anything
         raise SoritesError(
             f"cannot load the pipeline in {folder}: {reason(error)}. Expected {EXPECTED}"
@@ -273,7 +284,7 @@ def check_folder(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, 
         supported = ", ".join(name for name, kind in KINDS.items() if kind in kinds)
         raise SoritesError(f"{index}: expected a pipeline among {supported}, got {str(name)[:80]!r}")
     kind = KINDS[str(name)]
-    required = [*PARTS[kind], *(["tokenizer"] if kind in BY_WORDS else []), "scheduler"]
+    required = [*PARTS[kind], *(["tokenizer"] if kind != "dit" else []), "scheduler"]
     missing = [part for part in required if not (folder / part).is_dir()]
     if missing:
         raise SoritesError(

@@ -165,6 +165,8 @@ def with_confidence(table: Table) -> pl.LazyFrame:
 
 def _msp_of_answers(lazy: pl.LazyFrame) -> pl.LazyFrame:
     """Return the table with the score of msp replaced by 1 - ``conf`` if samples accept several classes."""
+    if "accept" not in lazy.collect_schema():
+        return lazy
     msp = (pl.col("output") == "ood") & (pl.col("scorer") == MSP) & pl.col("conf").is_not_null()
     several = lazy.filter(msp).select((pl.col("accept").list.len() > 1).any())
     if not several.collect(engine="streaming").item():

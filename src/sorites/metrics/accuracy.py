@@ -7,7 +7,7 @@ then over shifts: every shift has the same weight however many settings and samp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -413,3 +413,50 @@ def _refuse_unmeasured(table: Table, measure: str) -> None:
 def lens_degree(table: Table, by: Sequence[str] = ("lens_field",), measure: str = "ssim") -> pl.DataFrame:
     """Mean similarity at each distance from the image centre, over all lenses; ``n`` counts samples."""
     return _mean_degree(with_lenses(table), by, measure)
+
+
+# Accuracy on edited photographs, with what the edit did to them.
+
+# The shift whose images a generator made of photographs without an edit.
+RECONSTRUCTION = "reconstruction"
+SIMILARITIES = ("psnr", "lpips", "joint_image")
+
+
+@add_metric
+def edited_accuracy(
+    table: Table,
+    by: Sequence[str] = ("model", "shift", "severity"),
+    similarities: Sequence[str] = SIMILARITIES,
+) -> pl.DataFrame:
+    """Accuracy with what edits did to the images: their median similarity to the photographs, the share that
+    kept its class, and the error of the reconstruction.
+
+    ``similarities`` are measures of ``sorites similarity`` and of the out-of-class filter; a column is null
+    where a measure is missing. ``kept`` is the share of images that the filter keeps, of those it judged;
+    accuracy counts those that it did not remove. ``reconstruction_psnr`` is the median PSNR in dB of the
+    photographs that went through the generator without an edit (the shift ``reconstruction``).
+    """
+    found, names = accuracy(table, by), list(dict.fromkeys(similarities))
+    keys = [by] if isinstance(by, str) else list(dict.fromkeys(by))
+    images = table.lazy().filter((pl.col("output") == "label") & ON_GRID).unique([*keys, "image_id"])
+    beside = {"kept": pl.col("valid").mean(), **{name: _median_degree(name) for name in names}}
+    general = [key for key in keys if key not in ("shift", "severity", "level", "family")]
+    psnr = {"reconstruction_psnr": _median_degree("psnr")}
+    joined = _with_columns(found.lazy(), images, keys, beside)
+    joined = _with_columns(joined, images.filter(pl.col("shift") == RECONSTRUCTION), general, psnr)
+    return answer_frame(joined, keys, *found.columns[len(keys) :], *beside, *psnr)
+
+
+def _median_degree(measure: str) -> pl.Expr:
+    """Return the median over images of one of their degrees."""
+    chosen = pl.element().filter(pl.element().struct.field("measure") == measure)
+    return pl.col("degrees").list.eval(chosen).list.first().struct.field("value").median()
+
+
+def _with_columns(
+    frame: pl.LazyFrame, images: pl.LazyFrame, keys: Sequence[str], columns: Mapping[str, pl.Expr]
+) -> pl.LazyFrame:
+    """Add numbers of the images of each group to a frame."""
+    if not keys:
+        return frame.join(images.select(**columns), how="cross")
+    return frame.join(images.group_by(keys).agg(**columns), on=list(keys), how="left", nulls_equal=True)

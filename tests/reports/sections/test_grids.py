@@ -57,8 +57,8 @@ def test_detectors_have_kept_objects_with_their_contour_map_and_recall() -> None
         for data in re.findall(r'<script type="application/json">(.*?)</script>', section.body)
     ]
     (kept, contour), (mean_ap,) = figures
-    for drawn, metric in ((kept, metrics.grid_kept), (mean_ap, metrics.grid_map)):
-        answer = metric(table).sort("second", "first")
+    for drawn, found in ((kept, metrics.grid_kept(table)), (mean_ap, metrics.grid_map(table, resamples=0))):
+        answer = found.sort("second", "first")
         assert [value for line in drawn["z"] for value in line] == pytest.approx(answer["value"].to_list())
     reached = metrics.box_failure_contour(table).filter(pl.col("value").is_not_null())
     assert contour["x"] == [A.index(first) for first in reached["first"]]

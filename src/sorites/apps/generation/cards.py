@@ -24,7 +24,12 @@ CROISSANT = "croissant.json"
 # Identifiers as in SPDX and on model hubs.
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 # Croissant types of the columns of the manifest.
-_TYPES = {pl.String: "sc:Text", pl.Float64: "sc:Float", pl.Int64: "sc:Integer", pl.Boolean: "sc:Boolean"}
+_TYPES: dict[Any, str] = {
+    pl.String: "sc:Text",
+    pl.Float64: "sc:Float",
+    pl.Int64: "sc:Integer",
+    pl.Boolean: "sc:Boolean",
+}
 _CONTEXT: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
@@ -97,7 +102,7 @@ def write_cards(
     if not is_edited(out / CARD):
         write_bytes(sealed_text(dataset_card(rows, facts, about, pipeline_licence(pipeline))), out / CARD)
     if rows["severity"].null_count() == 0:
-        write_listed(record, ANNOTATIONS, (json.dumps(annotations(rows), indent=0) + "\n").encode())
+        write_listed(record, ANNOTATIONS, (json.dumps(released_annotations(rows), indent=0) + "\n").encode())
     write_listed(record, CROISSANT, (json.dumps(croissant(out, rows, about), indent=1) + "\n").encode())
 
 
@@ -115,7 +120,7 @@ def is_edited(card: Path) -> bool:
     return data != sealed_text(text)
 
 
-def annotations(rows: pl.DataFrame) -> dict[str, Any]:
+def released_annotations(rows: pl.DataFrame) -> dict[str, Any]:
     """Return ``annotations_cns.json`` in the released form, without images that text alone shifted."""
     chosen = rows.filter(pl.col("slider_version").is_not_null())
     columns = ("path", "seed", "severity", "shift", "class")

@@ -5,11 +5,12 @@ An interrupted training resumes with the same result.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +29,7 @@ from sorites.core.rng import digest
 from sorites.core.samples import ImageU8, to_uint8
 from sorites.diffusion import sliders
 from sorites.diffusion.conditions import Words, encode_prompt, predict, refuse_unknown_words
+from sorites.diffusion.memory import MemorySettings
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
 from sorites.diffusion.records import SliderRecord
 from sorites.diffusion.sampler import SamplerOptions, along, sample
@@ -73,10 +75,13 @@ def generator(key: str, *parts: object) -> Any:
 def learn(
     lesson: Lesson,
     recipe: SliderRecipe | WordRecipe,
-    loss: Callable[[int, Any], Any],
+    losses: Callable[[int, Any], Iterable[Any]],
     tick: Callable[[int], None],
 ) -> float:
-    """Run the remaining steps with ``loss(step, generator)``, and return the last loss."""
+    """Run the remaining steps, and return the last loss.
+
+    ``losses(step, generator)`` yields the parts of a step's loss, whose gradients are added up one by one.
+    """
     done, last = _resume(lesson), math.nan
     tick(done)
     for step in range(done, recipe.steps):
@@ -84,15 +89,16 @@ def learn(
             group["lr"] = recipe.rate * (
                 0.5 + 0.5 * math.cos(math.pi * step / recipe.steps) if recipe.decay else 1.0
             )
-        value = loss(step, generator(lesson.key, step))
-        last = float(value.detach())
+        last = 0.0
+        lesson.optimizer.zero_grad()
+        for part in losses(step, generator(lesson.key, step)):
+            last += float(part.detach())
+            part.backward()
         if not math.isfinite(last):
             raise SoritesError(
                 f"training the {lesson.called} failed at step {step + 1}: the loss is {last}. Try a "
                 "smaller rate" + (" or eta" if isinstance(recipe, SliderRecipe) else "")
             )
-        lesson.optimizer.zero_grad()
-        value.backward()
         lesson.optimizer.step()
         tick(1)
         if (step + 1) % lesson.every == 0 and step + 1 < recipe.steps:
@@ -150,8 +156,9 @@ def _resume(lesson: Lesson) -> int:
 
 
 def trajectories(
-    pipe: Pipe, words: Words, dial: SliderScales, recipe: SliderRecipe, side: int, last: int, draw: Any
-) -> list[Any]:
+    pipe: Pipe, words: Words, dial: SliderScales, recipe: SliderRecipe, side: int, last: int, draw: Any,
+    per_pass: int | None = None,
+) -> list[Any]:  # fmt: skip
     """Return latents at each noise step up to ``last``, drawn with the slider at severity 1."""
     import torch
 
@@ -163,7 +170,8 @@ def trajectories(
     path = [latents]
     with torch.no_grad():
         for time in scheduler.timesteps[:last]:
-            out = predicted(pipe, latents, time, words, dial, recipe)
+            parts = torch.split(latents, per_pass or len(latents))
+            out = torch.cat([predicted(pipe, part, time, words, dial, recipe) for part in parts])
             latents = scheduler.step(out, time, latents, return_dict=False)[0]
             path.append(latents)
     return path
@@ -195,7 +203,9 @@ def predicted(
     dial.scales = None if scale is None else torch.full((len(latents), 1), scale, device=latents.device)
     hidden, added = Words.batch([words] * len(latents), False)
     out = predict(pipe, latents, time, hidden, added)
-    dial.scales = None
+    # With gradients the slider stays on, because activations may be computed again in the backward pass.
+    if not torch.is_grad_enabled():
+        dial.scales = None
     return out
 
 
@@ -230,6 +240,7 @@ def trained(
     recipe: SliderRecipe,
     state: Path,
     tick: Callable[[int], None] = lambda _: None,
+    memory: MemorySettings | None = None,
 ) -> Slider:
     """Train the slider of a class and a shift; ``state`` is the checkpoint file."""
     import torch
@@ -248,8 +259,9 @@ def trained(
         }
         optimizer = torch.optim.AdamW(list(weights.values()), lr=recipe.rate)
         checkpoint_steps = recipe.refresh * max(1, round(STEPS_PER_CHECKPOINT / recipe.refresh))
-        with attach_sliders(pipe.network, [lows]) as dial:
-            losses = _losses(pipe, (neutral, positive), dial, recipe, side)
+        saving = memory or MemorySettings()
+        with attach_sliders(pipe.network, [lows]) as dial, _checkpointed(pipe.network, saving.checkpointing):
+            losses = _losses(pipe, (neutral, positive), dial, recipe, side, saving.per_pass)
             last = learn(
                 Lesson("slider", weights, optimizer, state, key, checkpoint_steps), recipe, losses, tick
             )
@@ -282,10 +294,23 @@ def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, LowRank]:
     return lows
 
 
+@contextlib.contextmanager
+def _checkpointed(network: Any, wanted: bool) -> Iterator[None]:
+    """Let a network compute activations again in the backward pass, within the context."""
+    if wanted:
+        network.enable_gradient_checkpointing()
+    try:
+        yield
+    finally:
+        if wanted:
+            network.disable_gradient_checkpointing()
+
+
 def _losses(
-    pipe: Pipe, words: tuple[Words, Words], dial: SliderScales, recipe: SliderRecipe, side: int
-) -> Callable[[int, Any], Any]:
-    """Return a function that computes the loss of a step, at a random noise step.
+    pipe: Pipe, words: tuple[Words, Words], dial: SliderScales, recipe: SliderRecipe, side: int,
+    per_pass: int | None,
+) -> Callable[[int, Any], Iterator[Any]]:  # fmt: skip
+    """Return a function that yields the parts of the loss of a step, at a random noise step.
 
     Several consecutive steps may share trajectories (``recipe.refresh``).
     """
@@ -293,13 +318,14 @@ def _losses(
 
     times, path = noise_schedule(pipe, recipe).timesteps, []
 
-    def at(step: int, draw: Any) -> Any:
+    def at(step: int, draw: Any) -> Iterator[Any]:
         nonlocal path
         index = int(torch.randint(1, recipe.noise_steps, (1,), generator=draw))
         if step % recipe.refresh == 0:
             last = index if recipe.refresh == 1 else recipe.noise_steps - 1
-            path = trajectories(pipe, words[0], dial, recipe, side, last, draw)
-        return loss(pipe, path[index], times[index], words, dial, recipe)
+            path = trajectories(pipe, words[0], dial, recipe, side, last, draw, per_pass)
+        for part in torch.split(path[index], per_pass or recipe.batch):
+            yield loss(pipe, part, times[index], words, dial, recipe) * (len(part) / recipe.batch)
 
     return at
 
@@ -328,6 +354,7 @@ class SliderOrder:
     out: Path
     drawing: SamplerOptions
     draw: Sheet | None
+    memory: MemorySettings
 
     def folder(self, unit: SliderUnit) -> Path:
         """Return the folder of one slider."""
@@ -337,7 +364,7 @@ class SliderOrder:
 def train_sliders(
     pipe: Pipe, concepts: Sequence[Concept], shifts: Sequence[str], recipe: SliderRecipe, out: Path,
     drawing: SamplerOptions | None = None, draw: Sheet | None = None, bar: Bar | None = None,
-    spread: Spread | None = None,
+    spread: Spread | None = None, memory: MemorySettings | None = None,
 ) -> list[Path]:  # fmt: skip
     """Train one slider per class and shift, and return their folders. Finished ones are kept.
 
@@ -351,8 +378,9 @@ def train_sliders(
         draw: Draws a strip of images for each slider.
         bar: Creates a progress bar.
         spread: Train in other processes, one slider each at a time. The files are the same.
+        memory: How to save memory.
     """
-    order = SliderOrder(recipe, out, drawing or SamplerOptions(), draw)
+    order = SliderOrder(recipe, out, drawing or SamplerOptions(), draw, memory or MemorySettings())
     units = [(words, concept) for words in shifts for concept in concepts]
     if not units:
         raise SoritesError("need one or more classes and one or more shifts")
@@ -381,7 +409,9 @@ def _train_unit(order: SliderOrder, pipe: Pipe, unit: SliderUnit, bar: Bar | Non
     (words, concept), folder, recipe = unit, order.folder(unit), order.recipe
     if not _is_finished(folder, pipe, recipe):
         tick = bar(f"{words}, {concept.name}"[:28], recipe.steps) if bar else (lambda _: None)
-        slider = trained(pipe, pipe.word(concept.name), words, recipe, folder / UNFINISHED, tick)
+        slider = trained(
+            pipe, pipe.word(concept.name), words, recipe, folder / UNFINISHED, tick, order.memory
+        )
         save(_with_metadata(slider, concept, pipe, order.drawing), folder)
     (folder / UNFINISHED).unlink(missing_ok=True)
     if order.draw is not None and not (folder / "strip.png").exists():

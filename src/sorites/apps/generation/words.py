@@ -72,7 +72,7 @@ def learn_word(
                 STEPS_PER_CHECKPOINT,
             )
             last = learn(
-                lesson, recipe, lambda _, draw: _loss(trained_pipe, start, latents, recipe, draw), tick
+                lesson, recipe, lambda _, draw: (_loss(trained_pipe, start, latents, recipe, draw),), tick
             )
     record = WordRecord(recipe=dict(recipe.facts()), images=len(images), last_loss=last)
     return Word(name, tuple(part.detach().cpu() for part in vectors), record)

@@ -92,7 +92,7 @@ def from_optiland(path: Path) -> Lens:
     stop = next((i for i, surface in enumerate(surfaces) if surface.is_stop), 0)
     if not 0 < stop < len(surfaces) - 1:
         raise Refused("it does not state which surface is the aperture stop")
-    kind = OPTILAND_FIELDS.get(type(optic.field_definition).__name__, "")
+    kind = OPTILAND_FIELDS.get(type(optic.fields.field_definition).__name__, "")
     largest = max((math.hypot(float(at.x), float(at.y)) for at in optic.fields.fields), default=0.0)
     if not kind or largest <= 0:
         raise Refused("its field is zero or not given as an angle or an image height")

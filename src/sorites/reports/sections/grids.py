@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
 from sorites import metrics
 from sorites.core.compositions import TIMES
 from sorites.metrics.detection.at_confidence import CONFIDENCE
+from sorites.metrics.grids import BEYOND
 from sorites.reports.components.charts import figure_of, plot, share_text
 from sorites.reports.components.markup import (
     DASH,
     EMPTY,
+    THIN,
     Html,
     between,
     count,
@@ -30,6 +33,8 @@ from sorites.reports.view import View, box_models
 # From white (0 %) to dark blue (100 %).
 SCALE = [[0.0, "#f7fbff"], [0.5, "#6baed6"], [1.0, "#08306b"]]
 CONTOUR = "#d55e00"
+# The share of the darkest colour from which the text of a cell is white.
+LIGHT_TEXT_FROM = 0.45
 # The p-value below which an interaction is called significant.
 ALPHA = 0.05
 
@@ -41,10 +46,12 @@ class Surface:
     Attributes:
         quantity: What the number is, as a heading.
         cells: The answer of a metric of grids.
+        top: The value of the darkest colour.
     """
 
     quantity: str
     cells: pl.DataFrame
+    top: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class Maps:
         def own(frame: pl.DataFrame) -> pl.DataFrame:
             return frame.filter(pl.col("shift") == shift, pl.col("model") == model)
 
-        surfaces = tuple(Surface(surface.quantity, own(surface.cells)) for surface in self.surfaces)
+        surfaces = tuple(replace(surface, cells=own(surface.cells)) for surface in self.surfaces)
         return replace(self, surfaces=surfaces, contour=own(self.contour), excess=own(self.excess))
 
     def __bool__(self) -> bool:
@@ -134,8 +141,10 @@ def _of_detectors(view: View) -> Maps | None:
     kept = view.compute(metrics.grid_kept)
     if not kept.height:
         return None
+    mean_ap = view.compute(metrics.grid_map)
+    best: Any = mean_ap["value"].max()
     return Maps(
-        (Surface("objects still found", kept), Surface("mAP", view.compute(metrics.grid_map))),
+        (Surface("objects still found", kept), Surface("mAP", mean_ap, top=float(best or 1))),
         view.compute(metrics.box_failure_contour),
         "half of the objects lost",
         view.compute(metrics.box_interaction),
@@ -150,7 +159,7 @@ def _cards(view: View, shift: str, maps: Maps) -> Html:
         for third in surface.cells["third"].unique().sort().to_list():
             same = pl.col("third").eq_missing(pl.lit(third, pl.Float64))
             named = "" if third is None else f"{shift.split(TIMES)[2]} {number(third)}"
-            cells = Surface(surface.quantity, surface.cells.filter(same))
+            cells = replace(surface, cells=surface.cells.filter(same))
             contour = maps if third is None and not k else None
             cards.append(_surface(view, shift, cells, contour, named))
     table = tag("article", _table(shift, maps), cls="card")
@@ -174,12 +183,11 @@ def _surface(view: View, shift: str, surface: Surface, contour: Maps | None, nam
             "z": values,
             "customdata": hover,
             "zmin": 0,
-            "zmax": 1,
+            "zmax": surface.top,
             "colorscale": SCALE,
             "showscale": False,
             "xgap": 2,
             "ygap": 2,
-            "texttemplate": "%{z:.0%}",
             "hovertemplate": "%{customdata}<extra></extra>",
         }
     )
@@ -189,8 +197,32 @@ def _surface(view: View, shift: str, surface: Surface, contour: Maps | None, nam
     if contour is not None:
         _draw_contour(drawn, contour.contour.sort("first"), contour.named, xs, ys)
         heading, label = f"{heading} and failure contour", f"{label}, with the contour of {contour.named}"
-    drawn.update_layout(height=330, showlegend=False)
-    return tag("article", tag("h4", heading), plot(drawn, label), cls="card")
+    written = [
+        _cell_text(x, y, value, value / surface.top)
+        for y, line in enumerate(values)
+        for x, value in enumerate(line)
+        if value is not None
+    ]
+    drawn.update_layout(height=420, showlegend=False, annotations=written)
+    beyond = EMPTY if contour is None else _beyond(contour, first, second, ys[-1])
+    return tag("article", tag("h4", heading), plot(drawn, label), beyond, cls="card")
+
+
+def _beyond(maps: Maps, first: str, second: str, last: float) -> Html:
+    """Say where the contour is not reached."""
+    missed = maps.contour.filter(pl.col("status") == BEYOND).sort("first")["first"].to_list()
+    if not missed:
+        return EMPTY
+    where = ", ".join(number(severity) for severity in missed)
+    text = f"{maps.named.capitalize()}: not reached up to {second} {number(last)} at {first} {where}."
+    return tag("p", text, cls="note")
+
+
+def _cell_text(x: int, y: int, value: float, dark: float) -> dict[str, object]:
+    """Return the number of a cell in its lower left corner, where the contour seldom runs."""
+    colour = "#ffffff" if dark > LIGHT_TEXT_FROM else "#20242a"
+    where: dict[str, object] = {"x": x - 0.47, "y": y - 0.46, "xanchor": "left", "yanchor": "bottom"}
+    return where | {"text": percent(value, 0), "showarrow": False, "font": {"color": colour, "size": 12}}
 
 
 def _value(row: dict[str, float] | None) -> float | None:
@@ -265,13 +297,13 @@ def _table(shift: str, maps: Maps) -> Html:
         maps.excess.filter(pl.col("first").is_not_null()).sort("value", descending=True).head(12).to_dicts()
     ):
         severities = " · ".join(number(row[axis]) for axis in ("first", "second", "third")[: len(names)])
-        interval = between(points(row["low"]), points(row["high"])) if row["low"] is not None else DASH
+        interval = between(_points(row["low"]), _points(row["high"])) if row["low"] is not None else DASH
         lines.append(
             [
                 severities,
                 percent(row[maps.joint]),
                 percent(row["expected"]),
-                join([points(row["value"]), tag("small", interval)]),
+                join([_points(row["value"]), tag("small", interval)]),
                 _p_value(row["p_adjusted"]),
                 count(row["n"]),
             ]
@@ -280,8 +312,14 @@ def _table(shift: str, maps: Maps) -> Html:
         "Interaction: joint loss minus the sum of the losses, in points, with its 95 % interval; p is"
         " corrected for all combinations (Holm). Severe shifts cannot add up: their values are negative."
     )
-    heads = [" · ".join(names), maps.joint, "if additive", "interaction", "p", "n"]
-    return grid(heads, lines, text=1, caption=caption) if lines else EMPTY
+    heads = [" · ".join(names), maps.joint, "if additive", "interaction, points", "p", "n"]
+    # Beside the table, not in it: a narrow page scrolls tables.
+    return join([tag("p", caption, cls="note"), grid(heads, lines, text=1)]) if lines else EMPTY
+
+
+def _points(value: float | None) -> str:
+    """Format a difference in percentage points without its unit, which the heading names."""
+    return points(value).removesuffix(f"{THIN}points")
 
 
 def _p_value(p: float | None) -> str:
@@ -301,7 +339,13 @@ def _sentences(maps: Maps) -> list[Html]:
                 "li",
                 tag("b", row["model"]),
                 f": {points(row['value'])} on average over the combinations whose losses can add"
-                f" up; of all combinations, {more} cost significantly more than the sum and {less} less",
+                f" up; {_significant(more, less)}",
             )
         )
     return texts
+
+
+def _significant(more: int, less: int) -> str:
+    if not more and not less:
+        return "no combination differs significantly from the sum"
+    return f"of all combinations, {more} cost significantly more than the sum and {less} less"

@@ -32,7 +32,7 @@ from sorites.reports.section import Section, add_section
 from sorites.reports.view import RunView, View
 
 ALPHA = 0.1
-PROMISED = "promised for clean images"
+PROMISED = "promised"
 # Images of a model beyond which the sets are not computed for a page.
 MAX_IMAGES = 100_000
 
@@ -54,10 +54,15 @@ def prediction_sets(view: View) -> Section | None:
         "Instead of one answer, a model can give a set of classes. The sets are calibrated on clean images of"
         f" one half of the samples so that {percent(1 - ALPHA, 0)} of clean images are covered, and evaluated"
         " on the other half. Nothing is promised for shifted images: a curve that falls below the dotted line"
-        " says from which severity on the sets are wrong more often than promised. With"
-        f" {count(calibration)} calibration images, the coverage of clean images itself varies between"
-        f" {percent(low)} and {percent(high)} (95 % of calibration sets)."
+        " says from which severity on the sets are wrong more often than promised. "
     )
+    if low < 1:
+        lead += (
+            f"With {count(calibration)} calibration images, the coverage of clean images itself varies"
+            f" between {percent(low)} and {percent(high)} (95 % of calibration sets)."
+        )
+    else:
+        lead += f"{count(calibration)} calibration images are too few, so that every set has all classes."
     table = _table(view, sets)
     body = join([picked("sets", "Model", parts), tag("div", table, cls="stack below")]) if parts else table
     return Section("How large must a set of answers be?", body, "Prediction sets", lead)
