@@ -3,7 +3,7 @@
 FCOS with a small backbone is trained by the recipe ``detector_optics`` on 800 composites of 128 px, with no
 augmentation, OpticsAugment and AugMix (its operations that leave objects in place), three seeds each. All are
 evaluated by the suite ``composites_optics``: 150 other composites of the same cut-outs, clean and behind
-five aberrations of severity 3. The composites show the same 59 cut-outs, so this says nothing about new objects.
+four pairs of aberrations of severity 3. The composites show the same 59 cut-outs, so this says nothing about new objects.
 """
 
 from __future__ import annotations
