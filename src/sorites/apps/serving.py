@@ -94,7 +94,8 @@ def application(
         ClientDisconnect: lambda _, error: error_reply(400, "the request is incomplete"),
         **(errors or {}),
     }
-    endpoints = [*endpoints, ("GET", "/favicon.ico", _no_icon)]
+    # First, because /{token} would match it.
+    endpoints = [("GET", "/favicon.ico", _no_icon), *endpoints]
     app = Starlette(
         routes=[Route(path, handler, methods=[method]) for method, path, handler in endpoints],
         lifespan=lifespan,

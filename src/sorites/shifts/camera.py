@@ -218,7 +218,7 @@ def lit(studio: Studio, lights: Mapping[str, float]) -> Studio:
     """Return the studio with a print instead of the screen, at several light levels.
 
     Image, veil and surround are proportional to the level; 1 is as bright as the screen with the lamp on. The
-    surround is a grey wall in the same light and not the dark room of ImageNet-ES.
+    surround is a grey wall in the same light, unless ``studio.surround`` has the names of the lights.
 
     Raises:
         SoritesError: There is no level, or one is not a number above 0.
@@ -234,7 +234,10 @@ def lit(studio: Studio, lights: Mapping[str, float]) -> Studio:
         studio,
         white={name: studio.white["on"] * level for name, level in lights.items()},
         veil={name: tuple((veil * level).tolist()) for name, level in lights.items()},
-        surround={name: WALL * studio.white["on"] * level for name, level in lights.items()},
+        surround={
+            name: studio.surround.get(name, WALL * studio.white["on"] * level)
+            for name, level in lights.items()
+        },
     )
 
 
@@ -329,7 +332,9 @@ def _light(image: ImageF32, rng: np.random.Generator) -> Light:
     _light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6), limit=MAX_STOPS, stage="sensor"
 )
 def exposure_stops(image: ImageF32, severity: float, light: Light) -> ImageF32:
-    """Over-expose: double the light ``severity`` times and clip at white."""
+    """Over-expose: double the light ``severity`` times and clip at white; no sensor noise is added
+    (``iso_noise`` does).
+    """
     return to_display(light * np.float32(2**severity))
 
 
@@ -337,7 +342,9 @@ def exposure_stops(image: ImageF32, severity: float, light: Light) -> ImageF32:
     _light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6, 7, 8), limit=MAX_STOPS, stage="sensor"
 )
 def exposure_stops_down(image: ImageF32, severity: float, light: Light) -> ImageF32:
-    """Under-expose: halve the light ``severity`` times; details below 8-bit resolution are lost."""
+    """Under-expose: halve the light ``severity`` times; details below 8-bit resolution are lost, and no
+    sensor noise is added (``iso_noise`` does).
+    """
     return to_display(light * np.float32(2**-severity))
 
 

@@ -44,6 +44,8 @@ CORRUPTIONS = (
 # The final learning rate for batches of 256 images.
 FLOOR = 1e-6
 FILE = "ladder.csv"
+# The classes of a trained model, in its folder.
+LABELS = "labels.txt"
 # Printed below the table.
 NOTES = (
     "IN: the references of es-test. IN-C: the same images with the fifteen corruptions of ImageNet-C, which"
@@ -245,6 +247,8 @@ def evaluate(
     key = digest(*models, options.limit, *options.levels, size=4).hex()
     shared: dict[str, Any] = {
         "models": models,
+        # The classes of the training images: of the published dataset, the 200 of Tiny-ImageNet.
+        "labels": climbed[0].folder(out) / LABELS,
         "limit": options.limit,
         "batch": IMAGES_PER_BATCH,
         "device": options.device,

@@ -97,7 +97,8 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Enter") { event.preventDefault(); by("view").focus(); next(); }
     return;
   }
-  if (event.key === "Enter" && event.target.tagName === "BUTTON") return;
+  // Enter presses the focused button; on a photograph, Space chooses it and Enter goes on.
+  if (event.key === "Enter" && event.target.tagName === "BUTTON" && !event.target.closest("#tiles")) return;
   const kind = Object.keys(state.kinds)[Number(event.key) - 1];
   if (kind) toggle(kind);
   else if (event.key === "Escape") { chosen.clear(); marks(); }
