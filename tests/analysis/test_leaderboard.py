@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "openood_cifar10",
             source=f"openood:{folder / 'tree'}",
             models=["m=python:board_model:logits"],
-            scorers=["msp", "energy", "max_logit"],
+            only_scorers=["msp", "energy", "max_logit"],
             out=folder / "run",
         )
     return folder / "run"

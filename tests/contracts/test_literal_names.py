@@ -125,6 +125,13 @@ def is_ood(root: Path, grey: int) -> str:
     return f"is_ood:{root}"
 
 
+def openood(root: Path, grey: int) -> str:
+    make_image(root / "images_largescale/a.png", grey)
+    (root / "benchmark_imglist/imagenet").mkdir(parents=True)
+    (root / "benchmark_imglist/imagenet/val_imagenet.txt").write_text("\ufeffa.png 1\n", encoding="utf-8")
+    return f"openood:{root},imagenet,val"
+
+
 def coco(root: Path, grey: int) -> str:
     make_image(root / "a.png", grey)
     box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 9, 9], "area": 81, "iscrowd": 0}
@@ -152,6 +159,7 @@ READERS: dict[str, Callable[[Path, int], str]] = {
     "folder": folder, "built": built, "context": context, "webdataset": webdataset, "cns_bench": cns_bench,
     "annotated": annotated,
     "focus csv": focus("csv"), "focus parquet": focus("parquet"), "is_ood": is_ood,
+    "openood": openood,
     "coco": coco, "csv": csv, "yolo": yolo, "parquet": parquet,
 }  # fmt: skip
 

@@ -49,6 +49,9 @@ CANNOT: Mapping[str, str] = {
     "sorites explain RUN --model picodet": "needs a run of a detector; tests/training/explain explains one",
     "sorites doctor --gpu": TOO_LONG + " on a CPU; tests/evaluation/pipeline/test_check.py measures a model",
     "sorites train arms": TOO_LONG + "; tests/cli/test_train_arms.py runs the verb",
+    "sorites train run detector_optics --model timm": (
+        "needs a file of boxes; tests/training/detection/test_training.py trains on one"
+    ),
     "from sorites.training.arms": TOO_LONG + "; tests/training/arms run these functions",
     "from sorites.training import AugMix, ImageTransform": (
         "needs torchvision, which Sorites does not depend on"

@@ -31,6 +31,7 @@ ADDED: Mapping[str, str] = {
     "sorites run tolerances --option": "--limit 1 --model lite0",
     "sorites run slider_demo": "--limit 1",
     "sorites run cifar_optics": "--limit 4",
+    "sorites run composites_optics": "--limit 1 --shift coma",
     "sorites passport": "--limit 1",
     "sorites train run": "--steps 1 --limit 64",
     "sorites attack": "--limit 1 --steps 1",

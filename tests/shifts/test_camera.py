@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -154,3 +155,22 @@ def test_a_tiny_image_is_refused() -> None:
 def test_a_wrong_option_is_reported(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SoritesError, match=message):
         core.shift("camera", **options)
+
+
+def test_light_levels_scale_everything_and_meter_a_grey_wall() -> None:
+    """Three stops more light are three stops less exposure; a level that is no number is refused."""
+    from sorites.optics.camera import EOS_RP
+    from sorites.shifts.camera import ES_STUDIO, lit, options, put_on_screen
+
+    studio = lit(ES_STUDIO, {"dim": 0.1, "bright": 0.8})
+    assert studio.white["bright"] == 8 * studio.white["dim"] == 0.8 * ES_STUDIO.white["on"]
+    assert studio.veil["bright"] == pytest.approx([0.8 * value for value in ES_STUDIO.veil["on"]])
+    scene = put_on_screen(np.full((32, 32, 3), 0.5, np.float32), np.random.default_rng(0), studio, EOS_RP)
+    dim, bright = (scene.metered(light, 1).index for light in ("dim", "bright"))
+    assert dim / bright == pytest.approx(8, rel=0.15)  # thirds of a stop
+    given = lit(replace(ES_STUDIO, surround={"dim": 0.6}), {"dim": 0.1})
+    assert given.surround == {"dim": 0.6}
+    assert {params["light"] for params in options(lights={"a": 1, "b": 2}).settings} == {"a", "b"}
+    for wrong in ({}, {"dim": 0}, {"dim": "dark"}):
+        with pytest.raises(SoritesError, match="levels above 0"):
+            options(lights=wrong)  # type: ignore[arg-type]

@@ -162,7 +162,7 @@ def test_one_command_gives_the_tables_of_openood(
     done = runner.invoke(
         app,
         ["run", "openood_cifar10", "--source", f"openood:{root}", "--model", "m=python:small_model:logits",
-         "--scorer", "msp", "--scorer", "energy", "--out", "run"],
+         "--only-scorer", "msp", "--only-scorer", "energy", "--out", "run"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     done = runner.invoke(app, ["export", "run", "--as", "openood", "--out", "tables"])

@@ -28,6 +28,7 @@ from sorites.io.tables import Arrays, tensors
 from sorites.io.validation import read_typed
 from sorites.models import lite
 from sorites.models import timm as timms
+from sorites.models.detectors import fcos
 from sorites.models.preprocess import Input
 from sorites.models.torch_module import linear_head, torch_model, weights_hash
 
@@ -274,12 +275,14 @@ def start(
     """
     import torch
 
+    _refuse_detector(spec, spec)
     with torch.random.fork_rng(devices=[]), one_thread():
         torch.manual_seed(seed)
         name, argument = split_spec(spec)
         plain, _, weights = (argument or name).partition("@")
         if name == "trained":
-            network, known_classes = _trained(argument)
+            network, known_classes = load_trained(argument)
+            _refuse_detector(spec, network.layers)
         elif weights == RANDOM or spec == "small":
             network, known_classes = (
                 blank(f"timm:{plain}" if argument else plain, len(classes)),
@@ -299,6 +302,12 @@ def start(
     return network
 
 
+def _refuse_detector(spec: str, layers: str) -> None:
+    """Raise an error if a classifier is to start from a detector."""
+    if fcos.is_detector(layers):
+        raise SoritesError(f'{spec} is a detector ({layers}); set task = "boxes" to train it')
+
+
 def blank(layers: str, classes: int, wants: Input | None = None) -> Network:
     """Return an architecture with random weights."""
     name, argument = split_spec(layers)
@@ -313,6 +322,8 @@ def blank(layers: str, classes: int, wants: Input | None = None) -> Network:
         network = _timm(
             library, argument, library.create_model(argument, pretrained=False, num_classes=classes)
         )
+    elif fcos.is_detector(layers):
+        network = Network(layers, *fcos.blank(layers, classes), (fcos.HEAD,))
     else:
         raise UnknownName(
             "network to train",
@@ -336,7 +347,12 @@ def _published(spec: str, name: str, plain: str, weights: str) -> tuple[Network,
     return network, imagenet().ids if _outputs(network) == len(imagenet()) else ()
 
 
-def _trained(folder: str | None) -> tuple[Network, tuple[str, ...]]:
+def load_trained(folder: str | None) -> tuple[Network, tuple[str, ...]]:
+    """Return the network of a training and its classes.
+
+    Args:
+        folder: The folder of the training.
+    """
     import torch
 
     if folder is None:
@@ -462,6 +478,9 @@ def trained(argument: str | None) -> Model:
     fill(
         network.module, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, argument
     )
+    if fcos.is_detector(record.network):
+        model = fcos.detector(f"trained:{argument}", network.module, record.input, record.classes)
+        return replace(model, version=record.version(model.version))
     head = linear_head(network.module.get_submodule(network.head[0])) if len(network.head) == 1 else None
     local = [path for path in [Path(argument, WEIGHTS)] if path.is_file()]
     model = torch_model(f"trained:{argument}", network.module, record.input, record.classes, head, local)

@@ -77,7 +77,7 @@ def _section(board: Board, suite: str) -> Section:
     ranked = board.ranked(suite)
     sets = sorted({name for row in ranked for name in row.result.sets})
     spectrum = sorted({row.result.framework for row in ranked})
-    body = grid(HEAD, [_row(row) for row in ranked], text=3)
+    body = tag("article", grid(HEAD, [_row(row) for row in ranked], text=3), cls="card")
     lead = (
         f"OOD images: {', '.join(sets)}. Framework: {', '.join(spectrum)}. A difference to the next row is"
         " clear if p < 0.05, paired on the same images (DeLong), after Holm's correction."

@@ -53,7 +53,7 @@ def training_page(
     """
     name = str(record["recipe"]["name"])
     page_sections = {
-        "curves": _curves(history),
+        "curves": _curves(history, _finds_boxes(record)),
         "recipe": _recipe(record, defaults or {}),
         "origin": _origin(record),
     }
@@ -84,6 +84,8 @@ def _in_short(record: Mapping[str, Any]) -> str:
     augmented = record["recipe"]["augment"]["names"]
     how = f"with the augmentation {augmented}" if augmented != "none" else "without augmentation"
     trained = f"{record['network']} was trained from {began} for {several(record['steps'], 'step')}, {how}."
+    if validation is None and _finds_boxes(record):
+        return f"{trained} mAP and TIDE are those of a run on images with ground-truth boxes."
     if validation is None:
         return f"{trained} It was not evaluated on validation images."
     interval = between(percent(validation["low"]), percent(validation["high"]))
@@ -107,18 +109,24 @@ def _facts(record: Mapping[str, Any], history: Sequence[Row]) -> str:
     return " · ".join(parts)
 
 
-def _curves(history: Sequence[Row]) -> Section:
+def _finds_boxes(record: Mapping[str, Any]) -> bool:
+    return bool(record["recipe"].get("task") == "boxes")
+
+
+def _curves(history: Sequence[Row], finds_boxes: bool) -> Section:
+    of_labels = "Cross-entropy; for training including terms of the recipe, such as label smoothing."
+    of_boxes = (
+        "The focal loss of classes, the GIoU loss of boxes and the cross-entropy of the centre-ness, per"
+        " location with an object; training images are augmented, validation images are not."
+    )
+    accuracy = _card(
+        "Accuracy",
+        "Training images as the model sees them, augmented, and validation images.",
+        _shares(history),
+    )
     cards = [
-        _card(
-            "Loss",
-            "Cross-entropy; for training including terms of the recipe, such as label smoothing.",
-            _losses(history),
-        ),
-        _card(
-            "Accuracy",
-            "Training images as the model sees them, augmented, and validation images.",
-            _shares(history),
-        ),
+        _card("Loss", of_boxes if finds_boxes else of_labels, _losses(history)),
+        *([] if finds_boxes else [accuracy]),
         _card("Learning rate", "The highest of all layers.", _rates(history)),
     ]
     return Section("Training curves", tag("div", *cards, cls="cards"), "Curves", _lead(history))

@@ -218,7 +218,7 @@ def lit(studio: Studio, lights: Mapping[str, float]) -> Studio:
     """Return the studio with a print instead of the screen, at several light levels.
 
     Image, veil and surround are proportional to the level; 1 is as bright as the screen with the lamp on. The
-    surround is a grey wall in the same light and not the dark room of ImageNet-ES.
+    surround is a grey wall in the same light, unless ``studio.surround`` has the names of the lights.
 
     Raises:
         SoritesError: There is no level, or one is not a number above 0.
@@ -234,7 +234,10 @@ def lit(studio: Studio, lights: Mapping[str, float]) -> Studio:
         studio,
         white={name: studio.white["on"] * level for name, level in lights.items()},
         veil={name: tuple((veil * level).tolist()) for name, level in lights.items()},
-        surround={name: WALL * studio.white["on"] * level for name, level in lights.items()},
+        surround={
+            name: studio.surround.get(name, WALL * studio.white["on"] * level)
+            for name, level in lights.items()
+        },
     )
 
 

@@ -16,7 +16,7 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.core.errors import MissingExtra, SoritesError, UnknownName
-from sorites.core.messages import option
+from sorites.core.messages import command, option
 from sorites.core.progress import Bar, TextBar
 from sorites.core.rng import digest
 from sorites.evaluation.engines import ENGINES
@@ -267,6 +267,12 @@ def prepare(
 ) -> Comparison:
     """Return a comparison after loading and checking all its parts, so that mistakes fail early."""
     base = load(recipe).override(named_changes(changes))
+    if base.task == "boxes":
+        raise SoritesError(
+            f"Recipe {base.name} trains detectors, whose arms are compared in mAP: train each with"
+            f" {command('train run', base.name, augment='NAME', out='DIR')}, evaluate them in one run, and"
+            f" compare its models with {command('compare', 'RUN', 'RUN', base_model='A', model='B')}"
+        )
     selected = tuple(suites) or base.suites
     if not selected:
         raise SoritesError(

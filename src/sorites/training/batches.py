@@ -36,6 +36,8 @@ Indices = NDArray[np.int64]
 # Prepared images are cached in memory up to this many bytes; beyond that they are prepared in every epoch.
 MAX_CACHE_BYTES = 1 << 29
 CROP_TRIES = 10
+# Seeds the draws of an image, so the word must never change.
+DRAW = "picture"
 ASPECT_RATIOS = (3 / 4, 4 / 3)
 
 
@@ -110,8 +112,7 @@ class Prepared:
         return cached
 
     def _prepare(self, index: int, seed: int, epoch: int) -> ImageU8:
-        # "picture" seeds the draw, so the word must never change.
-        rng = rng_for(seed, f"{epoch}/{index}", "picture")
+        rng = rng_for(seed, f"{epoch}/{index}", DRAW)
         image = self.images.image(index, rng)
         if self.crop is None:
             return self.wants.prepare(image, self.framed)
@@ -121,12 +122,21 @@ class Prepared:
 def random_crop(
     image: ImageU8, size: tuple[int, int], area: tuple[float, float], rng: np.random.Generator
 ) -> ImageU8:
-    """Return a random crop, resized to ``size``, like torchvision's RandomResizedCrop.
+    """Return a random crop, resized to ``size``, like torchvision's RandomResizedCrop."""
+    height, width = image.shape[:2]
+    top, left, tall, wide = crop_window(height, width, area, rng)
+    part = Pil.fromarray(image[top : top + tall, left : left + wide])
+    return np.asarray(part.resize(size[::-1], Pil.Resampling.BILINEAR))
+
+
+def crop_window(
+    height: int, width: int, area: tuple[float, float], rng: np.random.Generator
+) -> tuple[int, int, int, int]:
+    """Draw the window of a random crop: top, left, height, width.
 
     The crop covers a share of the image within ``area`` at an aspect ratio from 3:4 to 4:3. If ten draws do
     not fit, the center is used.
     """
-    height, width = image.shape[:2]
     for _ in range(CROP_TRIES):
         share = rng.uniform(*area) * height * width
         aspect = math.exp(rng.uniform(math.log(ASPECT_RATIOS[0]), math.log(ASPECT_RATIOS[1])))
@@ -138,8 +148,7 @@ def random_crop(
         wide = min(width, round(height * ASPECT_RATIOS[1]))
         tall = min(height, round(width / ASPECT_RATIOS[0]))
         top, left = (height - tall) // 2, (width - wide) // 2
-    part = Pil.fromarray(image[top : top + tall, left : left + wide])
-    return np.asarray(part.resize(size[::-1], Pil.Resampling.BILINEAR))
+    return top, left, tall, wide
 
 
 class Batches:
@@ -188,9 +197,8 @@ class Batches:
             images: NDArray[Any] = np.stack([self.maker(task) for task in self._tasks(step)])
         else:
             images = self.prepared.several(indices, self.seed, epoch, pool)
-            if self.flip:
-                mirrored = self._draw("flip", epoch)[indices]
-                images[mirrored] = images[mirrored, :, ::-1]
+            mirrored = self.mirrored(step)
+            images[mirrored] = images[mirrored, :, ::-1]
         return Batch(step, indices, images, self.prepared.labels[indices])
 
     def ids(self, step: int) -> list[str]:
@@ -199,19 +207,27 @@ class Batches:
 
     def _draw(self, what: str, epoch: int) -> NDArray[Any]:
         """Return the image order of an epoch, or a mask of the images to mirror."""
-        if (what, epoch) not in self._orders:
-            self._orders = {key: drawn for key, drawn in self._orders.items() if key[1] >= epoch - 1}
+        drawn = self._orders.get((what, epoch))
+        if drawn is None:  # other threads draw ahead, so only what was drawn here is returned
             rng = rng_for(self.seed, str(epoch), what)
             count = len(self.prepared)
-            self._orders[what, epoch] = rng.permutation(count) if what == "order" else rng.random(count) < 0.5
-        return self._orders[what, epoch]
+            drawn = rng.permutation(count) if what == "order" else rng.random(count) < 0.5
+            kept = {key: old for key, old in self._orders.items() if key[1] >= epoch - 1}
+            self._orders = {**kept, (what, epoch): drawn}
+        return drawn
+
+    def mirrored(self, step: int) -> NDArray[np.bool_]:
+        """Return which of a step's images in this process are mirrored."""
+        indices = self.indices(step)
+        if not self.flip:
+            return np.zeros(len(indices), bool)
+        return np.asarray(self._draw("flip", step // self.per_epoch)[indices], bool)
 
     def _tasks(self, step: int) -> list[ImageTask]:
         epoch, indices = step // self.per_epoch, self.indices(step)
-        mirrored = self._draw("flip", epoch)[indices] if self.flip else np.zeros(len(indices), bool)
         return [
             ImageTask(step, self.rows.start + row, int(index), epoch, bool(mirror))
-            for row, (index, mirror) in enumerate(zip(indices, mirrored, strict=True))
+            for row, (index, mirror) in enumerate(zip(indices, self.mirrored(step), strict=True))
         ]
 
     def between(

@@ -21,6 +21,7 @@ from sorites.io.paths import following_links
 from sorites.sources.papers.focus import accepted_labels
 from sorites.training import captures
 from sorites.training.captures import deep_augmented, mixed
+from sorites.training.detection.images import BoxImages
 from sorites.training.images import Images, SampleImages, Split, by_hash, by_object, objects_of, permuted
 from sorites.training.recipe import CapturedPart, Data, Recipe, ValidationPart
 
@@ -158,6 +159,9 @@ class TrainingData:
         frame = pl.DataFrame(
             {"part": part, "id": [images.id(i) for i in count], "label": [images.label(i) for i in count]}
         )
+        if isinstance(images, BoxImages):
+            boxes = pl.Series("boxes", [images.boxes_digest(i) for i in count], pl.String)
+            frame = frame.with_columns(boxes, label=pl.lit(None, pl.Int64))
         samples = self.samples.get(part, ())
         if len(samples) != len(images):
             return frame.with_columns(pl.lit(None, kind).alias(name) for name, kind in COLUMNS.items())
@@ -169,8 +173,9 @@ class TrainingData:
 
 
 def data_hash(listed: pl.DataFrame) -> str:
-    """Return a hash of the ids, labels and contents of all images, in order."""
-    return digest(*listed.select("part", "id", "label", "content").rows()).hex()
+    """Return a hash of the ids, labels or boxes, and contents of all images, in order."""
+    truth = ("label", "boxes") if "boxes" in listed.columns else ("label",)
+    return digest(*listed.select("part", "id", *truth, "content").rows()).hex()
 
 
 def images(recipe: Recipe) -> TrainingData:
@@ -185,17 +190,16 @@ def images(recipe: Recipe) -> TrainingData:
 
 def _images(recipe: Recipe) -> TrainingData:
     data = recipe.data
-    samples, space = _read(data)
+    with_boxes = recipe.task == "boxes"
+    samples, space = _read_boxes(data) if with_boxes else _read(data)
     selected = {id(sample) for sample in _in_fair_order(samples)[: data.limit]}
     training, validation = split_validation(
         [sample for sample in samples if id(sample) in selected], data.validation
     )
     if data.validation is not None and data.validation.source is not None:
-        validation = _labelled(
-            _open_source(data.validation.source, space, "validation"),
-            data.validation.source,
-            data.shifted or data.validation.shifted,
-        )
+        usable = _boxed if with_boxes else _labelled
+        opened = _open_source(data.validation.source, space, "validation")
+        validation = usable(opened, data.validation.source, data.shifted or data.validation.shifted)
         shared = {sample.id for sample in training} & {sample.id for sample in validation}
         if shared and data.validation.source == data.source:
             raise SoritesError(
@@ -207,8 +211,10 @@ def _images(recipe: Recipe) -> TrainingData:
         _in_fair_order(validation)[: None if data.validation is None else data.validation.limit],
     )
     whole = TrainingData(
-        compose_images(SampleImages(training), data, space),
-        None if data.validation is None else SampleImages([_with_setting_in_id(s) for s in validation]),
+        BoxImages(training) if with_boxes else compose_images(SampleImages(training), data, space),
+        None
+        if data.validation is None
+        else (BoxImages if with_boxes else SampleImages)([_with_setting_in_id(s) for s in validation]),
         space if data.categories is None else imagenet(),
         all(sample.framed for sample in (*training, *validation)),
         {"train": training, "validation": validation},
@@ -227,6 +233,10 @@ def check(data: TrainingData, recipe: Recipe) -> None:
         raise SoritesError(
             f"data.validation is empty ({len(data.train)} training images of {source}); use a larger share"
         )
+    if isinstance(data.train, BoxImages):
+        if not any(len(data.train.ground_truth(index).boxes) for index in range(len(data.train))):
+            raise SoritesError(f"data: no training image of {source} has a box of the classes in data.labels")
+        return
     for part in (data.train, data.validation) if data.validation is not None else (data.train,):
         _check_labels(part, len(data.labels))
     counts = Counter(data.train.label(index) for index in range(len(data.train)))
@@ -281,6 +291,43 @@ def _read(data: Data) -> tuple[list[Sample], Labels]:
         replace(sample, label=new_label[sample.label]) for sample in samples if sample.label is not None
     ]
     return _labelled(renamed, data.source, data.shifted), space
+
+
+class _RecordingBoxLabels(_RecordingLabels):
+    """Accepts the class names of a source of boxes, which asks whether they are among the labels."""
+
+    def get(self, *names: str) -> int | None:
+        return self.find(names[0])
+
+
+def _read_boxes(data: Data) -> tuple[list[Sample], Labels]:
+    """Return the images of the source that have ground-truth boxes, and the classes."""
+    if data.labels != LABELS_FROM_SOURCE:
+        space = labels(data.labels)
+        return _boxed(_open_source(data.source, space, "source"), data.source, data.shifted), space
+    recorder = _RecordingBoxLabels((), (), {})
+    samples = _boxed(_open_source(data.source, recorder, "source"), data.source, data.shifted)
+    used = {box.label for sample in samples for box in sample.ground_truth or ()}
+    names = sorted(recorder.spelled[index] for index in used)
+    if not names:
+        raise SoritesError(f"data: {data.source} has no boxes to take classes from; set data.labels")
+    new_label = {index: names.index(recorder.spelled[index]) for index in used}
+    return [_renamed(sample, new_label) for sample in samples], labels(names)
+
+
+def _renamed(sample: Sample, new_label: Mapping[int, int]) -> Sample:
+    boxes = tuple(replace(box, label=new_label[box.label]) for box in sample.ground_truth or ())
+    return replace(sample, ground_truth=boxes)
+
+
+def _boxed(source: Iterable[Sample], where: str, shifted: bool) -> list[Sample]:
+    """Return images with ground-truth boxes, perhaps none of the classes, and unique ids."""
+    clean = [sample for sample in source if shifted or sample.shift == CLEAN]
+    boxed = [sample for sample in clean if sample.ground_truth is not None]
+    if not boxed:
+        raise SoritesError(f"data: {where} has no images with ground-truth boxes, which a detector needs")
+    check_unique(boxed)
+    return boxed
 
 
 def _open_source(spec: str, space: Labels, key: str) -> Iterable[Sample]:

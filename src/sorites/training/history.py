@@ -65,15 +65,34 @@ class History:
         self.every = max(1, steps // TARGET_ROWS)
         self.rows: list[Row] = []
         self._sums = Sums()
-        self._last: deque[tuple[float, float, float]] = deque(maxlen=20)
+        self._last: deque[tuple[float, float | None, float]] = deque(maxlen=20)
 
     def add(
-        self, step: int, loss: float, right: int, seen: int, seconds: float, rate: float, epoch: float
+        self,
+        step: int,
+        loss: float,
+        right: int | None,
+        seen: int,
+        seconds: float,
+        rate: float,
+        epoch: float,
     ) -> None:
-        """Record a step; every ``self.every`` steps a row is written."""
-        self._sums = sums = self._sums.plus(loss, right, seen, seconds)
+        """Record a step; every ``self.every`` steps a row is written.
+
+        Args:
+            step: The step.
+            loss: Its loss.
+            right: The number of correct images; None of detectors, whose rows have no accuracy.
+            seen: The number of images.
+            seconds: The time it took.
+            rate: The learning rate.
+            epoch: The epoch.
+        """
+        self._sums = sums = self._sums.plus(loss, right or 0, seen, seconds)
         if (step + 1) % self.every == 0:
-            means = {"loss": sums.loss / sums.steps, "accuracy": sums.right / sums.seen}
+            means = {"loss": sums.loss / sums.steps}
+            if right is not None:
+                means["accuracy"] = sums.right / sums.seen
             speed = sums.seen / max(sums.seconds, 1e-9)
             self.rows.append(
                 {
@@ -85,18 +104,25 @@ class History:
                 }
             )
             self._sums = Sums()
-        self._last.append((loss, right / seen, seen / max(seconds, 1e-9)))
+        share = None if right is None else right / seen
+        self._last.append((loss, share, seen / max(seconds, 1e-9)))
 
     def text(self, validation: float | None = None) -> str:
         """Return a progress text: means over the last steps, and the latest validation accuracy."""
         if not self._last:
             return ""
-        loss, accuracy, speed = (sum(column) / len(self._last) for column in zip(*self._last, strict=True))
+        losses, shares, speeds = zip(*self._last, strict=True)
+        known = [share for share in shares if share is not None]
+        accuracy = f"  accuracy {100 * sum(known) / len(known):.0f} %" if known else ""
         suffix = "" if validation is None else f"  validation {100 * validation:.1f} %"
-        return f"loss {loss:.2f}  accuracy {100 * accuracy:.0f} %{suffix}  {speed:.0f} images/s"
+        loss, speed = sum(losses) / len(losses), sum(speeds) / len(speeds)
+        return f"loss {loss:.2f}{accuracy}{suffix}  {speed:.0f} images/s"
 
-    def validated(self, step: int, epoch: float, loss: float, right: int, n: int) -> None:
-        """Record validation results after a step."""
+    def validated(self, step: int, epoch: float, loss: float, right: int | None, n: int) -> None:
+        """Record validation results after a step; detectors have no accuracy."""
+        if right is None:
+            self.rows.append({"step": step, "epoch": round(epoch, 4), "validation_loss": loss, "n": n})
+            return
         share = share_with_interval(right / n, n)
         self.rows.append(
             {

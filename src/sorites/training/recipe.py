@@ -266,6 +266,10 @@ class Recipe(Strict):
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.@-]+$")
     about: str = ""
+    task: Literal["labels", "boxes"] = "labels"
+    """``labels``: train a classifier; ``boxes``: train a detector, FCOS with ``model`` as its backbone, on a
+    source with ground-truth boxes.
+    """
     model: str = "small"
     """Initial model: small, lite0, timm:NAME, timm:NAME@PATH, trained:DIR; NAME@random has random weights."""
     data: Data
@@ -315,11 +319,22 @@ class Recipe(Strict):
             raise ValueError("with [[stages]], set head_only in the stages")
         if self.early_stopping is not None and self.data.validation is None:
             raise ValueError("early stopping needs a validation part; add data.validation = 0.1")
+        if self.task == "boxes":
+            self._refuse_for_boxes()
         if self.augment.jsd and self.label_smoothing:
             raise ValueError("label_smoothing cannot be combined with augment.jsd")
         if self.data.validation is None and any(stage.schedule.kind == "plateau" for stage in self.stretches):
             raise ValueError("the schedule plateau needs a validation part; add data.validation = 0.1")
         return self
+
+    def _refuse_for_boxes(self) -> None:
+        """Raise an error for keys that have no meaning for detectors."""
+        used = [key for key in ("early_stopping", "label_smoothing", "keep_head") if getattr(self, key)]
+        parts = ("captures", "deep_augment", "categories", "made")
+        used += [f"data.{key}" for key in parts if getattr(self.data, key)]
+        used += ["augment.jsd"] if self.augment.jsd else []
+        if used:
+            raise ValueError(f'task = "boxes" cannot be combined with {" and ".join(used)}; remove it')
 
     @property
     def stretches(self) -> tuple[Stage, ...]:

@@ -23,17 +23,19 @@ from sorites.io.files import write_bytes
 from sorites.io.listed import digests_of, read_verified
 from sorites.io.tables import parquet_bytes
 from sorites.models.preprocess import Input
-from sorites.models.trained import DATA, RECORD, UNFINISHED, Record, start, write
+from sorites.models.trained import DATA, RECORD, UNFINISHED, Network, Record, start, write
 from sorites.training import checkpoints, history
 from sorites.training.batches import Batch, Prepared
 from sorites.training.checkpoints import Best, State
 from sorites.training.data import TrainingData, data_hash, images
+from sorites.training.detection.start import start_detector
+from sorites.training.detection.steps import DetectorSteps
 from sorites.training.history import History
 from sorites.training.loader import THREADS, chosen_kind
 from sorites.training.optim import plateau_multiplier
 from sorites.training.processes import ALONE, Processes
 from sorites.training.recipe import Recipe, recorded
-from sorites.training.steps import BrokenLoss, Steps, Taken, validate
+from sorites.training.steps import BrokenLoss, Steps, Taken
 
 # The training folder: train.json, the list of images, and the check that both still match.
 
@@ -145,6 +147,8 @@ def _describe_change(before: pl.DataFrame | None, now: pl.DataFrame) -> str:
             return f"{then['id']} at the start, {here['id']} now"
         if then["label"] != here["label"]:
             return f"the label of {then['id']} was {then['label']} and is {here['label']} now"
+        if then.get("boxes") != here.get("boxes"):
+            return f"the boxes of {then['id']} have changed"
         if then["content"] != here["content"]:
             return f"{then['id']} has changed"
     return "their order changed"
@@ -224,12 +228,7 @@ class Training:
         self.recipe, self.folder, self.workers, self.say = recipe, folder, workers, say
         self.processes = processes
         self.data = images(recipe)
-        classes, examples = self.data.labels.ids, _examples(self.data)
-        network = start(
-            recipe.model, classes, recipe.data.size, recipe.seed, examples, keep_head=recipe.keep_head
-        )
-        self.network = network
-        self.steps = Steps(recipe, network, self.data, device, processes)
+        self.network, self.steps = _started(recipe, self.data, device, processes)
         self.loader = self._chosen_loader(loader)
         if processes.is_first:
             self.begun = claim(folder, recipe, self.data, command)
@@ -239,9 +238,7 @@ class Training:
         for name, before, now in self.begun.other_versions():
             say(f"{name} was {before} when this training started and is {now} now; the weights may differ")
         self.validation = (
-            None
-            if self.data.validation is None
-            else Prepared(self.data.validation, network.wants, self.data.framed)
+            None if self.data.validation is None else self.steps.prepared(self.data, self.data.validation)
         )
         self.history = History(self.steps.total)
         self.best = Best()
@@ -346,7 +343,8 @@ class Training:
             taken = [replace(step, seconds=elapsed) for step in taken]
         for step in taken:
             epoch = (step.step + 1) / self.steps.batches.per_epoch
-            self.history.add(step.step, step.loss, step.right, step.seen, step.seconds, step.rate, epoch)
+            right = step.right if self.steps.has_accuracy else None
+            self.history.add(step.step, step.loss, right, step.seen, step.seconds, step.rate, epoch)
         self._read_at = time.perf_counter()
 
     @property
@@ -360,10 +358,12 @@ class Training:
         if self.validation is None or not self.steps.is_validation_due(self.step):
             return False
         self._read()
-        loss, right, n = validate(self.network, self.validation, self.steps)
-        self.history.validated(self.step, self.epoch, loss, right, n)
+        validated = self.steps.validate(self.validation)
+        self.history.validated(self.step, self.epoch, validated.loss, validated.right, validated.n)
         self._update_plateau()
-        self.best = self.best.validated(right / n, self.step)
+        if validated.right is None:
+            return True
+        self.best = self.best.validated(validated.right / validated.n, self.step)
         saves = self.recipe.early_stopping is not None and self.processes.is_first
         if self.best.since == 0 and saves:
             state = State(step=self.step, training=self.begun.hash)
@@ -447,6 +447,18 @@ class Training:
             "accuracy": rows[-1]["validation_accuracy"],
             **{key: rows[-1][key] for key in ("n", "low", "high")},
         }
+
+
+def _started(recipe: Recipe, data: TrainingData, device: str, processes: Processes) -> tuple[Network, Steps]:
+    """Return the network that a training starts from, and its steps."""
+    classes = data.labels.ids
+    if recipe.task == "boxes":
+        network = start_detector(recipe.model, classes, recipe.data.size, recipe.seed)
+        return network, DetectorSteps(recipe, network, data, device, processes)
+    network = start(
+        recipe.model, classes, recipe.data.size, recipe.seed, _examples(data), keep_head=recipe.keep_head
+    )
+    return network, Steps(recipe, network, data, device, processes)
 
 
 def _examples(data: TrainingData) -> Callable[[Input, int], list[Any]]:

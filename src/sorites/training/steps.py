@@ -17,6 +17,7 @@ from sorites.models.trained import Network
 from sorites.training.batches import Batch, Batches, Prepared, torch_seed
 from sorites.training.checkpoints import State, Tensors, restore_module, restore_optimiser
 from sorites.training.data import TrainingData, category_logits
+from sorites.training.images import Images
 from sorites.training.loader import LoaderAugment
 from sorites.training.optim import optimiser, rate, set_mode
 from sorites.training.processes import ALONE, Processes
@@ -60,6 +61,15 @@ class Taken:
 
 
 @dataclass(frozen=True)
+class Validated:
+    """A validation: the mean loss, the number of correct images (None of detectors), and of all images."""
+
+    loss: float
+    right: int | None
+    n: int
+
+
+@dataclass(frozen=True)
 class Stretch:
     """A stage with its range of steps, ``first`` to ``last`` - 1."""
 
@@ -81,6 +91,8 @@ def stretches(recipe: Recipe, per_epoch: int) -> list[Stretch]:
 class Steps:
     """Runs training steps. After ``enter(step)`` its state depends only on the step and the checkpoint."""
 
+    has_accuracy = True
+    """Whether an image is predicted right or wrong."""
     optimiser: torch.optim.Optimizer
     rate = 0.0
     plateau = 1.0
@@ -100,9 +112,12 @@ class Steps:
         self.processes = processes
         self.categories = data.categories
         network.module.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        prepared = Prepared(data.train, network.wants, data.framed, recipe.data.crop)
         self.batches = Batches(
-            prepared, recipe.batch * recipe.accumulate, recipe.seed, recipe.data.flip, processes
+            self.prepared(data, data.train, recipe.data.crop),
+            recipe.batch * recipe.accumulate,
+            recipe.seed,
+            recipe.data.flip,
+            processes,
         )
         self.stretches = stretches(recipe, self.batches.per_epoch)
         self.total = self.stretches[-1].last
@@ -115,6 +130,20 @@ class Steps:
             for values in (network.wants.mean, network.wants.std)
         )
         self._half, self._scaler = precision(recipe, self.device)
+
+    def prepared(self, data: TrainingData, part: Images, crop: tuple[float, float] | None = None) -> Prepared:
+        """Return images of the training or of its validation as the network takes them."""
+        return Prepared(part, self.network.wants, data.framed, crop)
+
+    def ground_truth(self, batch: Batch) -> torch.Tensor:
+        """Return what the network is to predict of each image of a batch: its label."""
+        import torch
+
+        return torch.from_numpy(batch.labels)
+
+    def validate(self, prepared: Prepared) -> Validated:
+        """Return how the network does on the validation images."""
+        return Validated(*validate(self.network, prepared, self))
 
     def enter(self, step: int, checkpoint: tuple[Tensors, State] | None = None) -> None:
         """Set up the stage of a step, and restore a checkpoint if there is one."""
@@ -147,7 +176,7 @@ class Steps:
         torch.manual_seed(torch_seed(self.recipe.seed, "torch", batch.step, *self._rank()))
         self._set_rate(batch.step)
         self.optimiser.zero_grad(set_to_none=True)
-        labels = self._moved(torch.from_numpy(batch.labels))
+        labels = self._moved(self.ground_truth(batch))
         losses, right = [], torch.zeros((), device=self.device)
         parts = list(self._parts(self._views(batch), labels))
         for number, (views, ground_truth) in enumerate(parts):

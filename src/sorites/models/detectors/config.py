@@ -63,17 +63,25 @@ def placed(
         The input image and the placement of the original image in it.
     """
     height, width = image.shape[:2]
+    inner, placement = placement_of((height, width), size, fit)
     if fit == "squash":
-        return scaled(image, size, filter, antialias), Placement(
-            (height, width), size[1] / width, size[0] / height
-        )
+        return scaled(image, size, filter, antialias), placement
+    top, left = placement.top, placement.left
+    canvas = np.full((*size, 3), fill, np.uint8)
+    canvas[top : top + inner[0], left : left + inner[1]] = scaled(image, inner, filter, antialias)
+    return canvas, placement
+
+
+def placement_of(image: Size, size: Size, fit: Fit) -> tuple[Size, Placement]:
+    """Return the height and width that an image has in an input of ``size``, and its placement."""
+    height, width = image
+    if fit == "squash":
+        return size, Placement(image, size[1] / width, size[0] / height)
     ratio = min(size[0] / height, size[1] / width)
     to_int = round if fit == "letterbox" else int
     inner = (max(to_int(height * ratio), 1), max(to_int(width * ratio), 1))
     top, left = (round((size[i] - inner[i]) / 2 - 0.1) if fit == "letterbox" else 0 for i in (0, 1))
-    canvas = np.full((*size, 3), fill, np.uint8)
-    canvas[top : top + inner[0], left : left + inner[1]] = scaled(image, inner, filter, antialias)
-    return canvas, Placement((height, width), inner[1] / width, inner[0] / height, left, top)
+    return inner, Placement(image, inner[1] / width, inner[0] / height, left, top)
 
 
 def scaled(image: ImageU8, size: Size, filter: Filter, antialias: bool) -> ImageU8:

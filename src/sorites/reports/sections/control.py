@@ -13,6 +13,8 @@ from sorites import metrics
 from sorites.reports.components.charts import (
     COLOURS,
     DASHES,
+    HEIGHT,
+    LEGEND_ROW,
     PERCENT_AXIS,
     SYMBOLS,
     Pen,
@@ -28,11 +30,11 @@ from sorites.reports.view import View
 
 Row = Mapping[str, Any]
 NAMES = {
-    "oracle": "oracle (upper bound)",
+    "oracle": "oracle",
     "confidence": "most confident",
-    "mvp": "vote of the certain half",
+    "mvp": "certain half votes",
     "fixed": "best fixed setting",
-    "auto": "automatic exposure",
+    "auto": "automatic",
 }
 PENS = {
     "oracle": Pen(COLOURS[6], DASHES[2], SYMBOLS[2]),
@@ -78,7 +80,12 @@ def _figure(rows: pl.DataFrame) -> Any:
     ticks = [shots for shots in (1, 2, 4, 9, 18, 27, 64, 91) if shots <= most]
     across = {"type": "log", "tickvals": ticks, "ticktext": [str(tick) for tick in ticks]}
     fig = figure_of(names, "photographs per scene", "accuracy", xaxis=across, yaxis=PERCENT_AXIS)
-    fig.update_layout(showlegend=True)
+    room = LEGEND_ROW * 3  # five policies, two in a row
+    fig.update_layout(
+        showlegend=True,
+        height=HEIGHT + room + 40,
+        margin={**fig.layout.margin.to_plotly_json(), "t": room + 12},
+    )
     start = rows.filter(pl.col("policy") == "fixed")
     for policy in NAMES:
         of_policy = rows.filter(pl.col("policy") == policy)

@@ -122,6 +122,8 @@ def _apply_tables(image: ImageU8, tables: NDArray[np.int64]) -> ImageU8:
 OPERATIONS: tuple[Operation, ...] = (
     autocontrast, equalize, posterize, rotate, solarize, shear_x, shear_y, translate_x, translate_y
 )  # fmt: skip
+# Those that leave objects where they are.
+IN_PLACE: tuple[Operation, ...] = (autocontrast, equalize, posterize, solarize)
 
 
 MIN_LEVEL = 0.1
@@ -141,6 +143,8 @@ class AugMix(Mixing):
         depth: Operations per chain; -1 draws 1 to 3.
         alpha: Parameter of both distributions.
         fill: Red, green and blue (0 to 255) of pixels from outside of a moved image; black in the original.
+        geometric: Whether to rotate, shear and translate too; without, objects stay where they are, as the
+            training of a detector needs.
     """
 
     in_loader = True
@@ -154,8 +158,12 @@ class AugMix(Mixing):
         depth: int = -1,
         alpha: float = 1.0,
         fill: Sequence[int] = BLACK,
+        geometric: bool = True,
     ) -> None:
         super().__init__(size, alpha)
+        if not isinstance(geometric, bool):
+            raise SoritesError(f"AugMix: geometric must be true or false, got {geometric!r}")
+        self.operations = OPERATIONS if geometric else IN_PLACE
         if (
             isinstance(severity, bool)
             or not isinstance(severity, int | float)
@@ -170,6 +178,10 @@ class AugMix(Mixing):
             raise SoritesError(f"AugMix: fill must be three integers from 0 to 255, got {list(fill)!r}")
         self.severity, self.width, self.depth = float(severity), width, depth
         self.fill: Fill = (fill[0], fill[1], fill[2])
+
+    @property
+    def moves_objects(self) -> bool:
+        return any(operation not in IN_PLACE for operation in self.operations)
 
     def views(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the images and two augmented versions, for ``jsd_loss``."""
@@ -196,7 +208,7 @@ class AugMix(Mixing):
         shape = (number, self.width, longest)
         shares = self.dirichlet(number, self.width, self.alpha).tolist()
         lengths = (self.whole(number, self.width, below=MAX_RANDOM_DEPTH) + 1).tolist()
-        kinds = self.whole(*shape, below=len(OPERATIONS)).tolist()
+        kinds = self.whole(*shape, below=len(self.operations)).tolist()
         levels = self.uniform(*shape, low=MIN_LEVEL, high=self.severity).tolist()
         signs = (self.whole(*shape, below=2) * 2 - 1).tolist()
         mixed = np.zeros((number, *images.shape[2:], 3), np.float32)
@@ -205,7 +217,7 @@ class AugMix(Mixing):
                 image = start
                 steps = lengths[index][chain] if self.depth == -1 else self.depth
                 for step in range(steps):
-                    operation = OPERATIONS[kinds[index][chain][step]]
+                    operation = self.operations[kinds[index][chain][step]]
                     level, sign = levels[index][chain][step], signs[index][chain][step]
                     image = operation(image, level, sign, self.fill)
                     if self.sums(step, steps):

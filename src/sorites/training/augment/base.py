@@ -59,6 +59,11 @@ class Augmentation(torch.nn.Module, abc.ABC):
     in_loader: bool = False
     """True if it works on the CPU, one image at a time; a training runs it where images are decoded."""
 
+    @property
+    def moves_objects(self) -> bool:
+        """Whether objects may be elsewhere in the augmented image, so that boxes would have to follow."""
+        return any(part.moves_objects for part in self.children() if isinstance(part, Augmentation))
+
     def __init__(self, size: int | None = None) -> None:
         super().__init__()
         self._rows: Rows | None = None
@@ -243,6 +248,10 @@ class Chain(Augmentation):
     def in_loader(self) -> bool:  # type: ignore[override]
         return any(part.in_loader for part in cast(Iterable[Augmentation], self.parts))
 
+    @property
+    def moves_objects(self) -> bool:
+        return any(part.moves_objects for part in cast(Iterable[Augmentation], self.parts))
+
     def split(self) -> tuple[Chain | None, Chain | None]:
         """Return the chain up to the last part that runs in the loader, and the rest, with the same seeds."""
         parts = list(cast(Iterable[Augmentation], self.parts))
@@ -279,6 +288,10 @@ class NoAugment(Augmentation):
 
 class Flip(Augmentation):
     """Mirrors each image horizontally with probability one half."""
+
+    @property
+    def moves_objects(self) -> bool:
+        return True
 
     def augment(self, images: Tensor) -> Tensor:
         mirrored = (self.whole(len(images), below=2) == 1).to(images.device)

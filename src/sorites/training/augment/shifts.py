@@ -55,6 +55,10 @@ class ShiftAugment(Augmentation):
         self.probability = float(probability)
         self._name, self._options = name, dict(options or {})
 
+    @property
+    def moves_objects(self) -> bool:
+        return self.shift.moves_objects
+
     def augment(self, images_u8: Tensor) -> Tensor:
         number = len(images_u8)
         is_shifted = self.uniform(number) < self.probability
