@@ -159,6 +159,8 @@ ALIKE = {
     "box_interaction": "interaction",
     "grid_kept": "box_recall",
     "grid_map": "map",
+    "mean_map_numbers": "mean_map",
+    "mean_tide": "tide",
     "grid_recall": "box_recall",
     "unknown_recall": "box_recall",
     "unknown_flagged": "box_recall",

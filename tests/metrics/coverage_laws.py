@@ -242,8 +242,10 @@ LAWS: dict[str, Law] = {
 }
 
 ALIKE: dict[str, str] = {
+    "augrc": "aurc",
     "edited_accuracy": "accuracy",
     "filtered_accuracy": "accuracy",
+    "scod": "aurc",
     "setting_accuracy": "accuracy",
     "setting_share": "accuracy, settings pooled",
     "setting_table": "mean_accuracy",

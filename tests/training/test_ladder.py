@@ -19,7 +19,7 @@ from sorites.training.options import LadderOptions
 from sorites.training.recipe import load
 
 pytest.importorskip("torch")
-SMALL: dict[str, Any] = {"model": "small", "steps": 2, "batch": 4, "keep_head": False, "size": 32}
+SMALL: dict[str, Any] = {"model": "small", "steps": 2, "batch": 2, "keep_head": False, "size": 32}
 
 
 def dataset(root: Path) -> Path:
@@ -70,13 +70,13 @@ def test_corruptions_are_the_published_fifteen_at_five_levels() -> None:
 @pytest.mark.slow
 def test_the_ladder_is_trained_evaluated_and_continued(tmp_path: Path) -> None:
     try:
-        root = layouts.imagenet_es(tmp_path, objects=3)
+        root = layouts.imagenet_es(tmp_path, objects=2)
     except SoritesError as error:
         pytest.skip(f"the photographs cannot be fetched: {error}")
     out, how = tmp_path / "out", {**SMALL, "levels": [3], "workers": 2}
     made = ladder(root, out, experiments=[1, 4], cuts=[0.8], **how)
     assert made.table.select("experiment", "cut").rows() == [(1, None), (4, 0.8)]
-    assert made.table["in_n"].to_list() == made.table["es_n"].to_list() == [3, 3]
+    assert made.table["in_n"].to_list() == made.table["es_n"].to_list() == [2, 2]
     for column in ("in", "in_c", "es"):
         rows = made.table.filter(pl.col(column).is_between(pl.col(f"{column}_low"), pl.col(f"{column}_high")))
         assert rows.height == 2
@@ -91,14 +91,8 @@ def test_the_ladder_is_trained_evaluated_and_continued(tmp_path: Path) -> None:
     right = [ids[place] == s.id.split("/")[0] for place, s in zip(logits.argmax(1), manual, strict=True)]
     assert made.table["es"][1] == pytest.approx(np.mean(right))
     times = {path: path.stat().st_mtime_ns for path in out.glob("models/*/model.safetensors")}
-    more = ladder(root, out, experiments=[1, 6, 4], cuts=[0.8, 0.6], **how)
-    assert more.table.select("experiment", "cut").rows() == [
-        (1, None),
-        (4, 0.6),
-        (4, 0.8),
-        (6, 0.6),
-        (6, 0.8),
-    ]
+    more = ladder(root, out, experiments=[6, 4], cuts=[0.8], **how)
+    assert more.table.select("experiment", "cut").rows() == [(4, 0.8), (6, 0.8)]
     assert more.table.filter(experiment=4, cut=0.8).equals(made.table.filter(experiment=4))
     assert {path: path.stat().st_mtime_ns for path in times} == times
-    assert pl.read_csv(more.file).height == 5
+    assert pl.read_csv(more.file).height == 2

@@ -459,10 +459,11 @@ def _same_images(one: Run, two: Run) -> bool:
     readers = {split_spec(run.record.suite.source)[0] for run in (one, two) if run.record is not None}
     if len(readers) > 1 or one.folder is None or two.folder is None:
         return False
-    manifests = [_first_source(run.folder, run.record) for run in (one, two) if run.folder and run.record]
-    if any(listed is None for listed in manifests):
+    if one.record is None or two.record is None:
         return False
-    mine, theirs = manifests
+    mine, theirs = _first_source(one.folder, one.record), _first_source(two.folder, two.record)
+    if mine is None or theirs is None:
+        return False
     both = mine.join(theirs, on=["sample_id", "shift", "severity", "params"], suffix="_two", nulls_equal=True)
     return both.height > 0 and bool((both["content"] == both["content_two"]).fill_null(False).all())
 

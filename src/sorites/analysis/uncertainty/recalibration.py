@@ -248,7 +248,7 @@ def _clean_logits(kept: KeptLogits) -> list[tuple[Array, Right]]:
         for half in (0, 1):
             chosen = images.clean[places] & (images.half[places] == half)
             parts[half].append((places[chosen], logits[chosen]))
-    halves = []
+    halves: list[tuple[Array, Right]] = []
     for half in (0, 1):
         places = np.concatenate([places for places, _ in parts[half]])
         if not len(places):

@@ -225,11 +225,12 @@ def predict_source(predictor: Predictor, samples: Sequence[Sample], bar: Bar | N
     """
     queries = [ImageQuery(sample.image_id or sample.id, sample.load, _class_of(sample)) for sample in samples]
     predicted = predictor(queries, bar("attributes", len(queries)) if bar else lambda n: None)
+    nothing: Sequence[tuple[str | None, float | None]] = [(None, None)]
     rows = [
         (query.name, kind, word, confidence)
         for query in queries
         for kind, words in predicted.get(query.name, {}).items()
-        for word, confidence in words or [(None, None)]
+        for word, confidence in (words or nothing)
     ]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
