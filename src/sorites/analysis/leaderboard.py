@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -332,7 +332,7 @@ def _result(path: Path, number: int, row: Any) -> Result:
     if not isinstance(row, dict) or set(row) != expected:
         wrong = sorted(expected.symmetric_difference(row))[:1] if isinstance(row, dict) else ["an object"]
         raise SoritesError(f"{path}: result {number}: missing or unknown field {wrong[0]}")
-    checks = {
+    checks: dict[str, Callable[[Any], bool]] = {
         **dict.fromkeys(_TEXTS, lambda value: isinstance(value, str)),
         **dict.fromkeys(_COUNTS, lambda value: type(value) is int and value > 0),
         **dict.fromkeys(("auroc", "fpr95"), _is_share),

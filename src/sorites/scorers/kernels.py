@@ -66,7 +66,7 @@ class relation(Fitted):
             alike = np.exp(log_probabilities(logits)) @ self._likely.T
             alike *= np.maximum(directions(rows) @ bank.T, 0)
             alike[alike <= self.threshold] = 0
-            return -(alike if self.power == 1 else alike**self.power).sum(axis=1)
+            return np.asarray(-(alike if self.power == 1 else alike**self.power).sum(axis=1))
 
         return scored(
             rule,
@@ -153,7 +153,7 @@ class corp(Fitted):
         def rule(rows: Wide) -> Wide:
             mapped = learnt(rows)
             mapped -= (mapped @ learnt.principal) @ learnt.principal.T
-            return np.linalg.norm(mapped, axis=1)
+            return np.asarray(np.linalg.norm(mapped, axis=1))
 
         return scored(rule, features_of(outputs, self.name, len(learnt.frequencies)), rows=ROWS)
 

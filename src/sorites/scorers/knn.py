@@ -14,6 +14,7 @@ from sorites.core.errors import TooFewImages
 from sorites.scorers.base import (
     Bank,
     Fitted,
+    Real,
     Score,
     TrainingBatch,
     Wide,
@@ -125,7 +126,7 @@ def check_k(count: int, k: int, scorer: str) -> int:
     return count
 
 
-def directions(rows: NDArray[np.floating]) -> NDArray[np.floating]:
+def directions(rows: NDArray[Real]) -> NDArray[Real]:
     """Scale rows to unit length in their own precision; zero rows stay zero."""
     lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
     return np.asarray(rows / np.where(lengths == 0, 1, lengths)[:, None]).astype(rows.dtype)

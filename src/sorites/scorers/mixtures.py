@@ -56,7 +56,7 @@ class gmm(Fitted):
         bank = Bank(self.bank)
         for batch in self.training(batches):
             labelled = np.flatnonzero(batch.labels >= 0)
-            ids = None if batch.ids is None else [batch.ids[i] for i in labelled]
+            ids = None if batch.ids is None else [batch.ids[i] for i in labelled.tolist()]
             labels = batch.labels[labelled, None].astype(np.float32)
             bank.add(np.concatenate([batch.features[labelled], labels], axis=1), ids)
         rows = bank.rows()

@@ -35,7 +35,7 @@ class _Subspace(Fitted):
         self.dim = whole(dim, type(self).__name__, "dim")
         self._residual: Wide | None = None
 
-    def residual_of(self, moments: Moments, head: Head) -> Wide:
+    def residual_of(self, moments: Moments, head: tuple[Wide, Wide]) -> Wide:
         """Return the directions outside the principal subspace, and store the origin."""
         weight, bias = head
         principal = self._dimensions(len(moments.total), moments.count)

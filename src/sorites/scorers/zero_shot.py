@@ -89,7 +89,7 @@ class mcm(_Cosines):
         top = scaled.max(axis=1)
         scaled -= top[:, None]
         np.exp(scaled, out=scaled)
-        return np.log(np.maximum(scaled.sum(axis=1, dtype=np.float64) - 1, 1e-300))
+        return np.asarray(np.log(np.maximum(scaled.sum(axis=1, dtype=np.float64) - 1, 1e-300)))
 
 
 @add_scorer
