@@ -146,7 +146,8 @@ def _only(arrays: dict[str, Any], path: Path) -> Any:
 
 def edge_kernels(path: Path) -> Array:
     """Return a round kernel per colour (3, y, x) from a photograph of a slanted edge, taken as sRGB."""
-    light = linear_from_srgb(decode(path).astype(np.float32) / 255).astype(np.float64)
+    display = decode(path).astype(np.float32) / np.float32(255)
+    light = linear_from_srgb(display).astype(np.float64)
     return np.stack([round_kernel(edge_mtf(light[..., colour]), EDGE_SIDE) for colour in range(3)])
 
 
@@ -206,7 +207,7 @@ def _turned(kernel: Array, azimuth: int) -> Array:
         return kernel
     if azimuth == AZIMUTHS[-1]:
         return np.swapaxes(kernel, -1, -2)
-    return rotated(kernel, 0 - azimuth)
+    return np.asarray(rotated(kernel, 0 - azimuth), np.float64)
 
 
 def _square(plane: Array) -> Array:

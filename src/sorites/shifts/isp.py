@@ -95,7 +95,7 @@ def sharpen(image: ImageF32, severity: float, prepared: tuple[Light, Light]) -> 
 
 
 def _display(image: ImageF32, rng: np.random.Generator) -> Light:
-    return np.sin(image * np.float32(2 * np.pi)) * np.float32(1 / (2 * np.pi))
+    return np.asarray(np.sin(image * np.float32(2 * np.pi)) * np.float32(1 / (2 * np.pi)), np.float32)
 
 
 @add_continuous_shift(
