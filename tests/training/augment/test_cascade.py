@@ -45,7 +45,7 @@ def test_optics_works_on_what_augmix_made():
         ),
         (
             {"augmix": {"size": 8}},
-            "no option of the augmentation augmix named 'size'.* It has alpha, depth, severity, width",
+            "no option of the augmentation augmix named 'size'.* It has alpha, depth, fill, geometric, severity",
         ),
         ({"optics": 4}, "options of optics"),
     ],
