@@ -78,7 +78,7 @@ def test_the_error_of_a_difference_is_that_of_a_bootstrap(run: Path) -> None:
     placed = {row.scorer: board.evidence[row.key] for row in board.rows}
     one, other = scores(run, "msp"), scores(run, "energy")
     rng, drawn = np.random.default_rng(0), []
-    for _ in range(400):
+    for _ in range(150):
         ids = rng.integers(0, len(one[0]), len(one[0]))
         picks = {name: rng.integers(0, len(ood), len(ood)) for name, ood in one[1].items()}
         values = [
@@ -86,7 +86,7 @@ def test_the_error_of_a_difference_is_that_of_a_bootstrap(run: Path) -> None:
             for known, parts in (one, other)
         ]
         drawn.append(values[0] - values[1])
-    assert placed["msp"].error(placed["energy"]) == pytest.approx(np.std(drawn), rel=0.2)
+    assert placed["msp"].error(placed["energy"]) == pytest.approx(np.std(drawn), rel=0.3)
     assert placed["msp"].error(placed["msp"]) == 0
 
 

@@ -18,7 +18,7 @@ NAMES = METRICS.names()
 
 def options(ask: Metric) -> dict[str, Any]:
     facts = {name: {"parameters": size} for name, size in (("weak", 1e6), ("mid", 5e6), ("strong", 9e6))}
-    needed = {"reference": "weak", "split": "val", "facts": facts, "resamples": 60}
+    needed = {"reference": "weak", "split": "val", "facts": facts, "resamples": 24}
     if ask.__name__ == "ood_share":  # images with an attribute are judged, and not in-distribution
         needed["split"] = "reference"
     return {name: value for name, value in needed.items() if name in inspect.signature(ask).parameters}

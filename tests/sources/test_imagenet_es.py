@@ -161,6 +161,7 @@ def test_a_folder_with_one_part_says_nothing(
     assert not caplog.text
 
 
+@pytest.mark.slow
 def test_splits_are_side_by_side_and_pooled_only_with_a_notice(
     small: Path, tmp_path: Path, tiny: Callable[..., Model]
 ) -> None:
