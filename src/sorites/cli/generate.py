@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sorites.apps.generation.spread import Spread
     from sorites.diffusion.pipeline import Pipe
     from sorites.diffusion.sampler import SamplerOptions
+    from sorites.diffusion.shelves import Shelf
 
 
 T = TypeVar("T", bound="DataclassInstance")
@@ -630,11 +631,7 @@ def images(
     selected = shelf(sliders, cns_classes()).kept(axes.names if axes else shift or (), only or ())
     if axes and (engine or by_text or shift):
         raise SoritesError("--slider draws a grid in this process: drop --engine, --by-text and --shift")
-    where = pipeline or selected.record.pipeline
-    if not where:
-        raise SoritesError(
-            "released sliders do not name their pipeline: add --pipeline DIR, of Stable Diffusion 2"
-        )
+    where = _pipeline_of(selected, pipeline)
     is_toy = where == "toy"
     changes = _changes(
         noise_steps, guidance, active, negative, size if size or is_toy else 256, scheduler, seeding
@@ -672,6 +669,15 @@ def images(
         )
     say(f"wrote {len(rows)} images to {out}\nnext: sorites generate check {out}")
     _say_next(out)
+
+
+def _pipeline_of(shelf: Shelf, given: str | None) -> str:
+    where = given or shelf.record.pipeline
+    if not where:
+        raise SoritesError(
+            "released sliders do not name their pipeline: add --pipeline DIR, of Stable Diffusion 2"
+        )
+    return where
 
 
 def _batch(text: str, pipe: Pipe, drawing: SamplerOptions) -> int:

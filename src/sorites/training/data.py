@@ -197,15 +197,7 @@ def _images(recipe: Recipe) -> TrainingData:
         [sample for sample in samples if id(sample) in selected], data.validation
     )
     if data.validation is not None and data.validation.source is not None:
-        usable = _boxed if with_boxes else _labelled
-        opened = _open_source(data.validation.source, space, "validation")
-        validation = usable(opened, data.validation.source, data.shifted or data.validation.shifted)
-        shared = {sample.id for sample in training} & {sample.id for sample in validation}
-        if shared and data.validation.source == data.source:
-            raise SoritesError(
-                f"data.validation: {len(shared)} of its {len(validation)} images are training "
-                "images; use a share instead"
-            )
+        validation = _validation_source(data.validation.source, recipe, space, training)
     training, validation = (
         _in_fair_order(training),
         _in_fair_order(validation)[: None if data.validation is None else data.validation.limit],
@@ -222,6 +214,23 @@ def _images(recipe: Recipe) -> TrainingData:
     )
     check(whole, recipe)
     return whole
+
+
+def _validation_source(
+    source: str, recipe: Recipe, space: Labels, training: Sequence[Sample]
+) -> list[Sample]:
+    """Return the validation images of a source, none of which may be a training image."""
+    data = recipe.data
+    usable = _boxed if recipe.task == "boxes" else _labelled
+    shifted = data.shifted or (data.validation is not None and data.validation.shifted)
+    samples = usable(_open_source(source, space, "validation"), source, shifted)
+    shared = {sample.id for sample in training} & {sample.id for sample in samples}
+    if shared and source == data.source:
+        raise SoritesError(
+            f"data.validation: {len(shared)} of its {len(samples)} images are training images; use a share"
+            " instead"
+        )
+    return samples
 
 
 def check(data: TrainingData, recipe: Recipe) -> None:

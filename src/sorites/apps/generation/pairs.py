@@ -119,9 +119,7 @@ def make_pairs(
     """
     check_seeds(seeds, kind)
     chosen, how = shelf.kept(axes.names, ()), drawing or SamplerOptions()
-    concepts = [c for c in chosen.concepts if all((name, c) in chosen.places for name in axes.names)]
-    if not concepts:
-        raise SoritesError(f"{shelf.root} has no class with both sliders {' and '.join(axes.names)}")
+    concepts = _with_both(chosen, axes)
     facts = shared_facts(pipe, chosen, how, PROMPT)
     with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
@@ -134,8 +132,8 @@ def make_pairs(
         tick = (
             bar("images", sum(len(unit.files) for unit in missing)) if bar and missing else (lambda _: None)
         )
-        requests = [unit.request for unit in missing]
-        for unit, images in zip(missing, iterate_samples(pipe, requests, how, batch), strict=True):
+        drawn = iterate_samples(pipe, [unit.request for unit in missing], how, batch)
+        for unit, images in zip(missing, drawn, strict=True):
             for point, file, image in zip(axes.points, unit.files, images, strict=True):
                 made = dict(zip(axes.names, point, strict=True))
                 about_image = image_facts(embedded_facts(facts), unit.concept, unit.seed, unit.request, made)
@@ -147,6 +145,14 @@ def make_pairs(
         rows = rows.with_columns(pl.col("severity").cast(pl.Float64))
         finish(pipe, out, rows, known, facts, about or Description(), safety)
     return rows
+
+
+def _with_both(shelf: Shelf, axes: Axes) -> list[Concept]:
+    """Return the classes that have both sliders."""
+    concepts = [c for c in shelf.concepts if all((name, c) in shelf.places for name in axes.names)]
+    if not concepts:
+        raise SoritesError(f"{shelf.root} has no class with both sliders {' and '.join(axes.names)}")
+    return concepts
 
 
 def _units(

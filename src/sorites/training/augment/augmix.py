@@ -130,6 +130,19 @@ MIN_LEVEL = 0.1
 MAX_RANDOM_DEPTH = 3
 
 
+def _check_severity(severity: float) -> None:
+    is_number = isinstance(severity, int | float) and not isinstance(severity, bool)
+    if not is_number or not MIN_LEVEL <= severity <= MAX_LEVEL:
+        raise SoritesError(f"AugMix: severity must be from {MIN_LEVEL} to {MAX_LEVEL}, got {severity!r}")
+
+
+def _check_chains(width: int, depth: int) -> None:
+    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+        raise SoritesError(f"AugMix: width must be at least 1, got {width!r}")
+    if isinstance(depth, bool) or not isinstance(depth, int) or (depth < 1 and depth != -1):
+        raise SoritesError(f"AugMix: depth must be at least 1, or -1 for 1 to 3 at random; got {depth!r}")
+
+
 class AugMix(Mixing):
     """Mixes ``width`` operation chains by Dirichlet(alpha), then blends with the image by Beta(alpha, alpha).
 
@@ -164,16 +177,8 @@ class AugMix(Mixing):
         if not isinstance(geometric, bool):
             raise SoritesError(f"AugMix: geometric must be true or false, got {geometric!r}")
         self.operations = OPERATIONS if geometric else IN_PLACE
-        if (
-            isinstance(severity, bool)
-            or not isinstance(severity, int | float)
-            or not MIN_LEVEL <= severity <= MAX_LEVEL
-        ):
-            raise SoritesError(f"AugMix: severity must be from {MIN_LEVEL} to {MAX_LEVEL}, got {severity!r}")
-        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-            raise SoritesError(f"AugMix: width must be at least 1, got {width!r}")
-        if isinstance(depth, bool) or not isinstance(depth, int) or (depth < 1 and depth != -1):
-            raise SoritesError(f"AugMix: depth must be at least 1, or -1 for 1 to 3 at random; got {depth!r}")
+        _check_severity(severity)
+        _check_chains(width, depth)
         if len(fill) != 3 or not all(isinstance(value, int) and 0 <= value <= 255 for value in fill):
             raise SoritesError(f"AugMix: fill must be three integers from 0 to 255, got {list(fill)!r}")
         self.severity, self.width, self.depth = float(severity), width, depth
