@@ -17,6 +17,7 @@ from sorites.core.errors import SoritesError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from sorites.apps.generation.pairs import Axes
     from sorites.apps.generation.spread import Spread
     from sorites.diffusion.pipeline import Pipe
     from sorites.diffusion.sampler import SamplerOptions
@@ -629,8 +630,7 @@ def images(
     axes = axes_of(_severities_of(slider)) if slider else None
     about = Description(out.name, licence, safety)
     selected = shelf(sliders, cns_classes()).kept(axes.names if axes else shift or (), only or ())
-    if axes and (engine or by_text or shift):
-        raise SoritesError("--slider draws a grid in this process: drop --engine, --by-text and --shift")
+    _check_grid(axes, engine, by_text, shift)
     where = _pipeline_of(selected, pipeline)
     is_toy = where == "toy"
     changes = _changes(
@@ -669,6 +669,11 @@ def images(
         )
     say(f"wrote {len(rows)} images to {out}\nnext: sorites generate check {out}")
     _say_next(out)
+
+
+def _check_grid(axes: Axes | None, engine: str | None, by_text: bool, shift: list[str] | None) -> None:
+    if axes and (engine or by_text or shift):
+        raise SoritesError("--slider draws a grid in this process: drop --engine, --by-text and --shift")
 
 
 def _pipeline_of(shelf: Shelf, given: str | None) -> str:

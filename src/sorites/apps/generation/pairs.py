@@ -35,7 +35,7 @@ from sorites.core.compositions import TIMES
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
-from sorites.core.samples import to_uint8
+from sorites.core.samples import ImageF32, to_uint8
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import BATCH, Request, SamplerOptions, iterate_samples
 from sorites.diffusion.shelves import Concept, Shelf, sliders_for
@@ -134,10 +134,7 @@ def make_pairs(
         )
         drawn = iterate_samples(pipe, [unit.request for unit in missing], how, batch)
         for unit, images in zip(missing, drawn, strict=True):
-            for point, file, image in zip(axes.points, unit.files, images, strict=True):
-                made = dict(zip(axes.names, point, strict=True))
-                about_image = image_facts(embedded_facts(facts), unit.concept, unit.seed, unit.request, made)
-                write_bytes(encode_image(to_uint8(image), kind, about_image), file)
+            _write_images(unit, images, axes, embedded_facts(facts), kind)
             tick(len(images))
         for unit in units if draw else ():
             _write_sheet(unit, axes, draw)
@@ -166,6 +163,15 @@ def _units(
         files = tuple(folder / f"{pair_name(axes.shift, seed, point)}.{kind}" for point in axes.points)
         page = out / SHEETS / f"{axes.shift}, {concept.folder}, seed_{seed:04d}.png"
         yield PairUnit(concept, seed, request, files, page)
+
+
+def _write_images(
+    unit: PairUnit, images: Sequence[ImageF32], axes: Axes, facts: tuple[tuple[str, str], ...], kind: str
+) -> None:
+    for point, file, image in zip(axes.points, unit.files, images, strict=True):
+        made = dict(zip(axes.names, point, strict=True))
+        about_image = image_facts(facts, unit.concept, unit.seed, unit.request, made)
+        write_bytes(encode_image(to_uint8(image), kind, about_image), file)
 
 
 def _write_sheet(unit: PairUnit, axes: Axes, draw: Sheet | None) -> None:
