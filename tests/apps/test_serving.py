@@ -145,6 +145,7 @@ def test_a_request_has_deadlines(target: Target, monkeypatch: pytest.MonkeyPatch
         assert _status(_received(connection, 60)) == 408
 
 
+@pytest.mark.slow
 def test_a_connection_is_used_again_after_the_deadline_of_a_request(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ def test_the_measure_that_is_averaged_is_named(command: Command) -> None:
     assert (code, said in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_run_says_what_its_models_see(command: Command, home: Path) -> None:
     code, _, err = command("run", "s.toml", "--model", "lite0", "--level", "1", "--out", "r")
     assert code == 0, err

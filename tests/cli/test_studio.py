@@ -68,6 +68,7 @@ def test_mistakes_are_told(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_check_names_the_virtual_devices_and_the_grid(command: Command) -> None:
     code, out, _ = command("studio", "check", "--camera", "virtual", "--lamps", "virtual", "--grid", "val")
     assert code == 0

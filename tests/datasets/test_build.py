@@ -56,6 +56,7 @@ def told(frame: pl.LazyFrame) -> pl.DataFrame:
     return frame.select(SAME).sort("image_id", "scorer").collect()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", [FRAMED, None], ids=["framed", "whole"])
 def test_the_written_dataset_gives_the_table_of_the_fly(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, frame: dict[str, int] | None

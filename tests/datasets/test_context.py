@@ -122,6 +122,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "out"
 
 
+@pytest.mark.slow
 def test_a_folder_of_composites_is_read_with_its_attributes_and_boxes(built: Path) -> None:
     samples = core.source(f"context:{built}").samples
     assert len(samples) == 24
@@ -138,6 +139,7 @@ def test_a_folder_of_composites_is_read_with_its_attributes_and_boxes(built: Pat
     assert samples[0].attrs[0].value == "ox"
 
 
+@pytest.mark.slow
 def test_what_is_not_there_or_in_the_way_is_named(built: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").touch()

@@ -215,6 +215,7 @@ def test_passes_in_two_steps_compose() -> None:
     assert len(start_pass(plain, stack)()) == 8
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_in_the_pipeline_is_free_when_the_run_ends(source: Source) -> None:
     activations: list[weakref.ref[np.ndarray]] = []
 
@@ -233,6 +234,7 @@ def test_memory_that_runs_out_in_the_pipeline_is_free_when_the_run_ends(source: 
     assert [ref() for ref in activations] == [None] * len(activations)
 
 
+@pytest.mark.slow
 def test_the_batch_is_found_by_trial_with_scorers_that_look_inside(source: Source) -> None:
     sizes: list[int] = []
 

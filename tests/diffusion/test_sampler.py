@@ -73,6 +73,7 @@ def test_sliders_leave_the_early_steps_alone(tiny: Pipe) -> None:
     assert np.array_equal(plain, turned)
 
 
+@pytest.mark.slow
 def test_images_do_not_depend_on_batch_or_order(tiny: Pipe) -> None:
     slider = random_slider(tiny)
     requests = [

@@ -81,6 +81,7 @@ def options(name: str, scheduler: str = "own") -> SamplerOptions:
     return SamplerOptions(6, 3.0, negative="blurry", scheduler=scheduler, seeding="plain")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "name"),
     [pytest.param(*case, marks=[] if case in FAST else [slow]) for case in FOURTEEN]

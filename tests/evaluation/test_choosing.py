@@ -51,6 +51,7 @@ def _computes(images: list[ImageU8]) -> Outputs:
     return Outputs(np.zeros((len(images), 4), np.float32))
 
 
+@pytest.mark.slow
 def test_a_model_that_takes_one_caller_works_alone_unless_it_only_waits() -> None:
     why = "is not thread-safe and computes on one core"
     assert soon(lambda: works_alone(Model("busy", _computes, one_caller=True)) == why)
@@ -154,6 +155,7 @@ def test_the_activations_of_a_failed_batch_are_gone_when_it_is_tried_again() -> 
     assert alive == [0] * 7
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_with_a_batch_that_rows_depend_on_ends_the_run() -> None:
     """Halving would change the rows, so the message names the batch size to type."""
     model = Model("m", _small, backend=Backend("torch", "cuda", batch_matters=True)).with_batch(64)

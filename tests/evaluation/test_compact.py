@@ -173,6 +173,7 @@ def test_a_run_goes_on_from_merged_shards(run: Path, photos: Path, tiny: Callabl
     assert refined.filter(~pl.col("probe")).height == 20 * 11
 
 
+@pytest.mark.slow
 def test_shards_are_merged_while_the_run_goes_on(
     run: Path, photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

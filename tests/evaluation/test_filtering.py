@@ -150,6 +150,7 @@ def limits(path: Path, **values: float) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_thresholds_are_moved_without_encoding_again(
     folder: Path, clip: Clip, second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

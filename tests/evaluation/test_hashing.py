@@ -54,6 +54,7 @@ def evaluate(
     return run
 
 
+@pytest.mark.slow
 def test_each_image_is_hashed_once_by_its_task(
     evaluate: Callable[..., Path], images: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_an_interrupted_run_keeps_its_hashes_and_a_killed_one_hashes_the_rest(
         assert len(hashed) == more
 
 
+@pytest.mark.slow
 def test_an_image_that_changes_meanwhile_is_evaluated_again(
     evaluate: Callable[..., Path], images: Path, tmp_path: Path
 ) -> None:

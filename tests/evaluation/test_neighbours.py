@@ -43,6 +43,7 @@ def test_an_engine_finds_what_memory_finds(judge: str, photos: Path, tmp_path: P
     assert not (tmp_path / "a.work").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_stopped_work_goes_on_and_gives_the_same(
     judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -150,6 +151,7 @@ def same(found: distance.Distances, alone: distance.Distances) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", ["exact", "hnsw"])
 def test_changed_mended_and_damaged_files_are_done_again(

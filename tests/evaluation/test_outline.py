@@ -265,6 +265,7 @@ def test_verbs_that_recompute_images_send_samples_too(
         assert (tmp_path / "built" / path).read_bytes() == (tmp_path / "again" / path).read_bytes()
 
 
+@pytest.mark.slow
 def test_captured_images_are_sent_with_their_clean_ones(suite: Suite, tmp_path: Path) -> None:
     captured = suite.model_copy(
         update={

@@ -94,6 +94,7 @@ def test_a_fine_grid_has_the_same_crossings(tmp_path: Path) -> None:
     assert all(abs(points[0][name] - points[1][name]) <= 0.05 for name in failed)
 
 
+@pytest.mark.slow
 def test_a_built_dataset_evaluates_to_the_same_table(tmp_path: Path) -> None:
     written, errors = build(suite(frame=FRAME), tmp_path / "images")
     assert (written, errors) == (220, [])

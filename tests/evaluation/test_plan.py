@@ -201,6 +201,7 @@ def test_refining_where_no_dial_is_turned_is_refused() -> None:
     assert make([*CLEANS, *MISTS], shifts=["mist", "jpeg"], refine=0.1).probes()
 
 
+@pytest.mark.slow
 def test_units_grow_with_the_plan_and_a_folder_keeps_their_size(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -292,6 +292,7 @@ def test_features_are_kept_when_asked(photos: Path, tiny: Callable[..., Model], 
     assert sorted(ids) == sorted(held.filter(pl.col("output") == "label")["image_id"])
 
 
+@pytest.mark.slow
 def test_any_tool_reads_the_table(once: pl.DataFrame, tmp_path: Path) -> None:
     import duckdb
 

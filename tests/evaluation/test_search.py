@@ -166,6 +166,7 @@ def test_openood_aps_against_ood_images_equals_a_brute_force_search(run: Run, tm
     check_search(run(recipe), *([s for s in every if s.split == split] for split in ("train", "val")), ood)
 
 
+@pytest.mark.slow
 def test_odin_is_searched_through_the_network(tmp_path: Path) -> None:
     import torch
     from torch import nn
@@ -205,6 +206,7 @@ def test_odin_is_searched_through_the_network(tmp_path: Path) -> None:
     assert set(sorites.read(folder).collect()["scorer"].drop_nulls()) == {"odin"}
 
 
+@pytest.mark.slow
 def test_table_3_fit_on_s3_plus_takes_only_images_that_the_model_classifies_correctly(run: Run) -> None:
     source = Source("known", images("f", 400, "train"))
     recipe = parse(
@@ -259,6 +261,7 @@ def test_a_searched_run_is_continued_with_what_it_chose(
     assert settled(sorites.read(run(suite())).collect()).equals(before)
 
 
+@pytest.mark.slow
 def test_a_scorer_added_later_is_searched_as_the_run_would_have(run: Run) -> None:
     whole = sorites.read(run(suite(), out="whole")).collect()
     without = parse({**suite().model_dump(), "scorers": ["msp"]}, "test")

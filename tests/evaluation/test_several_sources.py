@@ -102,6 +102,7 @@ def test_pools_follow_from_the_sources(together: pl.DataFrame) -> None:
     assert row["value"] == pytest.approx(won)
 
 
+@pytest.mark.slow
 def test_a_run_of_several_sources_is_whole_and_opens_again(
     together: pl.DataFrame, textures: Path, tmp_path: Path
 ) -> None:

@@ -160,6 +160,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_runs_with_other_kernels_are_two_conditions(
     go: Callable[..., Path], stack: Path, tmp_path: Path
 ) -> None:

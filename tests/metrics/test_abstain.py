@@ -106,6 +106,7 @@ def test_models_without_scores_are_ranked_by_confidence(row: Any, frame: Any) ->
     )
 
 
+@pytest.mark.slow
 def test_the_generalised_area_is_the_closed_form_of_its_paper(row: Any, frame: Any) -> None:
     rng = np.random.default_rng(5)
     score = np.round(rng.normal(0, 1, 300), 1)

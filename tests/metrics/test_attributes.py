@@ -190,6 +190,7 @@ def test_top_five_by_set_membership(row: Any, frame: Any) -> None:
         attribute_gap(frame(rows), pool="rows")
 
 
+@pytest.mark.slow
 def test_the_interval_is_scipys_bootstrap() -> None:
     rng = np.random.default_rng(3)
     rare, right = rng.random(400) < 0.3, rng.random(400) < 0.6

@@ -126,6 +126,7 @@ def test_the_twelve_numbers_come_in_cocos_order(world: pl.DataFrame) -> None:
         metrics.map(world, number="map95")
 
 
+@pytest.mark.slow
 def test_the_drop_is_paired_and_the_mean_is_over_settings_then_shifts(world: pl.DataFrame) -> None:
     drop = metrics.map_drop(world, resamples=50)
     each = metrics.map(world, resamples=0)
@@ -225,6 +226,7 @@ def test_equal_detectors_share_a_rank_and_a_worse_one_does_not(monkeypatch: pyte
     assert apart["bad"] > 0.8
 
 
+@pytest.mark.slow
 def test_label_metrics_pass_over_boxes_and_box_metrics_over_labels(world: pl.DataFrame) -> None:
     labels = world.filter(pl.col("output") != "boxes")
     boxes = world.filter(pl.col("output") == "boxes")

@@ -97,6 +97,7 @@ def test_failure_severity_is_where_the_product_limit_falls_to_half(
         assert (INF if value is None else value) == ((first[0] + below[0]) / 2 if below else INF)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(SEEN)
 def test_without_early_ends_it_is_the_plain_median(row: Any, frame: Any, drawn: list[Any]) -> None:

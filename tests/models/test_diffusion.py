@@ -78,6 +78,7 @@ def test_answers_are_kept_between_images(tiny: Path, monkeypatch: pytest.MonkeyP
         made(["disc", "square"])([IMAGE])
 
 
+@pytest.mark.slow
 def test_a_dit_classifies_by_its_own_numbers(dit: Path) -> None:
     model = core.model(f"diffusion:{dit}?draws=4&first=2&sure=0")
     logits = model([IMAGE]).logits

@@ -68,6 +68,7 @@ def test_bit_equal_whatever_the_batch(batch: int, lite: Callable[[int], Model], 
         assert np.array_equal(getattr(whole, name), np.concatenate([getattr(part, name) for part in parts]))
 
 
+@pytest.mark.slow
 def test_many_threads_may_ask_at_once(lite: Callable[[int], Model], noise: list[ImageU8]) -> None:
     model, whole = lite(0), lite(0)(noise).logits
     with ThreadPoolExecutor(4) as pool:

@@ -17,6 +17,7 @@ def test_the_models_on_offer() -> None:
         core.model("light0")
 
 
+@pytest.mark.slow
 def test_naming_the_models_loads_no_heavy_library() -> None:
     code = (
         "import sys; from sorites import core; core.MODELS.names(); core.SCORERS.names();"

@@ -33,6 +33,7 @@ def test_an_edge_blurred_by_a_kernel_spreads_as_the_kernel():
     assert spread[20:45] == pytest.approx((taps.sum(0) + np.roll(taps.sum(0), -1)) / 2, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_coins_have_no_preferred_scale():
     """Dead leaves with radius density r^-3: the power spectrum falls about as f^-2."""
     chart = spilled_coins()

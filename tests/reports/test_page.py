@@ -55,6 +55,7 @@ def text(run: RunView, tmp_path_factory: pytest.TempPathFactory) -> str:
     return out.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_one_file_that_points_nowhere_else(text: str) -> None:
     links = Scripts(text).links
     assert links

@@ -77,6 +77,7 @@ def test_an_empty_table_has_no_sections(run: RunView) -> None:
     assert names(dataclasses.replace(run, table=run.table.head(0))) == []
 
 
+@pytest.mark.slow
 def test_a_section_is_added_by_a_function(run: RunView) -> None:
     def heat(view: View) -> Section | None:
         return Section("Heat", Html("<p>warm</p>"), "Heat")

@@ -76,6 +76,7 @@ def replace_shard(path: Path, rows: pl.DataFrame) -> None:
     write_shard(path.parent, stem, ".parquet", buffer.getvalue())
 
 
+@pytest.mark.slow
 def test_a_comparison_follows_from_its_runs_wherever_both_are(compared: Path, copied: Path) -> None:
     for root in (compared, copied):
         result = sorites.verify(root / "page.html")
@@ -165,6 +166,7 @@ def test_a_passport_follows_from_its_runs(home: Path) -> None:
     assert any("recomputed" in text for text in changed.differences)
 
 
+@pytest.mark.slow
 def test_a_passport_that_was_edited_does_not_follow(home: Path) -> None:
     found = read_passport(home / "p")
     better = found.model_copy(update={"clean": found.clean.model_copy(update={"value": 0.99})})

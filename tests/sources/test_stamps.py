@@ -66,6 +66,7 @@ def test_other_arguments_and_label_spaces_are_reported() -> None:
         stamps(None, Labels(("cat", "dog"), ("cat", "dog")))
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_by_import_or_listing(tmp_path: Path) -> None:
     code = "import sorites.sources, sorites.core; assert 'stamps' in sorites.core.SOURCES.names()"
     subprocess.run(

@@ -99,6 +99,7 @@ def test_a_worse_model_fails_on_its_dials_and_the_same_model_nowhere(runs: Path)
     )
 
 
+@pytest.mark.slow
 def test_the_bound_decides_or_the_estimate_by_option(runs: Path) -> None:
     found = compare(runs / "base", runs / "weak")
     drop = {row["dial"]: row["drop"] for row in found.dials.to_dicts()}

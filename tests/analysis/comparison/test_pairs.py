@@ -76,6 +76,7 @@ def test_probes_of_one_run_alone_are_not_used() -> None:
     assert found.new.ends.failed.all()
 
 
+@pytest.mark.slow
 def test_failure_severities_are_those_of_the_metric_where_images_are_missing() -> None:
     """A filter removed images at random, so trajectories end early; several seeds are several trajectories."""
     rng = np.random.default_rng(3)

@@ -134,6 +134,7 @@ def test_what_cannot_be_computed_is_refused(folder: Path, tmp_path: Path) -> Non
         sorites.conformal(tmp_path / "bare")
 
 
+@pytest.mark.slow
 def test_the_page_shows_coverage_against_severity(folder: Path, tmp_path: Path) -> None:
     with pytest.warns(Notice):  # the images are drawn by a function and are not available
         page = sorites.report(folder, tmp_path / "page.html").read_text(encoding="utf-8")

@@ -53,6 +53,7 @@ def test_nll_and_brier_are_scikit_learns_and_the_sum_over_classes() -> None:
     np.testing.assert_allclose(nll_of(p, right), nll_of(merged, places), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_temperature_that_was_applied_is_found() -> None:
     logits, labels = drawn(1, 20_000)
     fitted = fit_temperature(logits, single(labels))

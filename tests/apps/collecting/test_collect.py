@@ -181,6 +181,7 @@ def test_near_duplicates(web: Web, gather: Gather, tmp_path: Path) -> None:
     assert len(web.asked) == asked
 
 
+@pytest.mark.slow
 def test_goes_on(web: Web, gather: Gather, tmp_path: Path) -> None:
     """A collection whose journal was cut anywhere goes on: what is there is not asked for again,
     and the end is the same.

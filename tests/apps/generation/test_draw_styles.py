@@ -47,6 +47,7 @@ def made(
     return out, draw_styles(tiny, prompts, how, out, FEW, ORDER)
 
 
+@pytest.mark.slow
 def test_every_cell_has_its_number_and_is_ood_reads_the_folder(
     made: tuple[Path, StyleCounts], prompts: Prompts
 ) -> None:

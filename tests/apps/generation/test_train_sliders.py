@@ -105,6 +105,7 @@ def test_an_interrupted_slider_goes_on_as_if_it_had_not_been(
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_finished_sliders_are_left_and_others_refused(tiny: Pipe, slider_folder: Path) -> None:
     file = slider_folder / "snow" / "000_disc" / on_disk.WEIGHTS
     before = file.stat().st_mtime_ns

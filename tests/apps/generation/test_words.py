@@ -67,6 +67,7 @@ def test_stopped_and_typed_again_the_word_is_the_same(
     torch.testing.assert_close(again.vectors[0], whole.vectors[0], rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_both_encoders_of_stable_diffusion_xl_learn(large: Pipe, tmp_path: Path) -> None:
     word = learn_word(large, "cross", IMAGES, replace(QUICK, steps=2), tmp_path / "state")
     for found, start in zip(word.vectors, first_vectors(large, "cross", 1), strict=True):

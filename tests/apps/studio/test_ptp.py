@@ -48,6 +48,7 @@ camera.close()
 """
 
 
+@pytest.mark.slow
 def test_detect_set_shoot_and_download(tmp_path: Path) -> None:
     card = tmp_path / "card" / "DCIM" / "100GPHOT"
     card.mkdir(parents=True)

@@ -109,6 +109,7 @@ def _dies(unit: int) -> int:
     os._exit(3)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_said_in_words() -> None:
     with pytest.raises(SoritesError, match="a worker process ended early"):
         list(processes([1, 2], _dies, 2))

@@ -110,6 +110,7 @@ def test_table_7_cells_of_the_released_counts(released: Path) -> None:
     assert max(abs(found[key] - TABLE_7[key]) for key in shared) < 1.0
 
 
+@pytest.mark.slow
 def test_every_setting_has_its_own_accuracy(released: Path) -> None:
     rows = metrics.setting_accuracy(table.read(released)).filter(
         pl.col("light") == "off", pl.col("aperture") == 5.0

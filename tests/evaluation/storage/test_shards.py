@@ -63,6 +63,7 @@ def run(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> Callable[..
     return go
 
 
+@pytest.mark.slow
 def test_features_that_are_kept_later_leave_the_rows_as_they_are(run: Callable[..., Path]) -> None:
     folder = run()
     before = names(folder)
@@ -77,6 +78,7 @@ def test_features_that_are_kept_later_leave_the_rows_as_they_are(run: Callable[.
     assert names(folder) == before
 
 
+@pytest.mark.slow
 def test_features_of_an_interrupted_task_are_replaced(run: Callable[..., Path]) -> None:
     folder = run(keep_features=True)
     features = names(folder, "features")

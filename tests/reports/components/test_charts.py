@@ -27,6 +27,7 @@ def lines(figure: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {trace["name"]: trace for trace in figure["data"] if "hovertemplate" in trace}
 
 
+@pytest.mark.slow
 def test_curves_are_the_counts_of_the_table(run: RunView, rows: pl.DataFrame) -> None:
     figure = drawn(run, "curves")[0]
     grid = [row for row in rows.to_dicts() if not row["probe"] and row["error"] is None]

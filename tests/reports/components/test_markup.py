@@ -41,6 +41,7 @@ class Reader(HTMLParser):
         self.text += data
 
 
+@pytest.mark.slow
 @given(st.text(), st.text())
 def test_text_and_attributes_come_back_as_they_were_and_never_as_tags(text: str, value: str) -> None:
     read = Reader(tag("p", text, title=value))

@@ -158,6 +158,7 @@ def test_every_number_follows_from_the_tables(home: Path) -> None:
     assert "half of the objects" in (home / "p/model_card.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_change_of_a_number_is_noticed(home: Path) -> None:
     made()
     text = (home / "p/passport.json").read_text()

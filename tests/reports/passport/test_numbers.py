@@ -49,6 +49,7 @@ def labels(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     return (one for one in rows if one["output"] == "label" and one["correct"] is not None)
 
 
+@pytest.mark.slow
 def test_headlines_are_their_sentences(found: tuple[Passport, Any]) -> None:
     made, parts = found
     clean: dict[str, list[bool]] = defaultdict(list)
@@ -73,6 +74,7 @@ def test_headlines_are_their_sentences(found: tuple[Passport, Any]) -> None:
     assert everything.value == pytest.approx(fmean(wrong)), "no clean image is counted"
 
 
+@pytest.mark.slow
 def test_weakest_are_those_with_the_greatest_area(found: tuple[Passport, Any]) -> None:
     made, parts = found
     for dial in made.dials:

@@ -40,6 +40,7 @@ def charts(body: str) -> list[dict[str, list[dict[str, list[float]]]]]:
     return [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', body)]
 
 
+@pytest.mark.slow
 def test_a_card_per_detector_with_its_numbers(view: View) -> None:
     section = detectors(view)
     assert section is not None
@@ -63,6 +64,7 @@ def test_the_coverage_of_intervals_of_few_images_is_noted(view: View) -> None:
     assert note(many.with_columns(n=limit - 1), "m")
 
 
+@pytest.mark.slow
 def test_map_and_tide_have_one_value_each_the_mean_over_settings(view: View) -> None:
     """The card and its table show the same shifted mAP, and TIDE is averaged in the same way."""
     section, errors = detectors(view), tide_errors(view)

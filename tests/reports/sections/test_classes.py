@@ -67,6 +67,7 @@ def many(n: int) -> RunView:
     return RunView(table.rows(made).lazy(), "many")
 
 
+@pytest.mark.slow
 def test_a_thousand_classes_make_no_longer_page_than_forty() -> None:
     section = classes(merge([many(3000)]))
     assert section is not None

@@ -85,6 +85,7 @@ def test_verdicts_are_those_of_torchattacks(network: Any, norm: Norm, loss: str)
     assert kept[2] < 0.3, "the sweep covers the dial, or equal verdicts say nothing"
 
 
+@pytest.mark.slow
 def test_the_points_are_wrong_where_they_are_said_to_be(network: Any) -> None:
     x, y = images(60, 8)
     begin = torch.from_numpy(

@@ -66,6 +66,7 @@ def test_what_was_wrong_when_clean_stays_as_it_was(done: Path) -> None:
     assert (held["pred"] == held["clean"]).all()
 
 
+@pytest.mark.slow
 def test_images_belong_to_the_model(done: Path, photos: Path, tmp_path: Path) -> None:
     other = attack([small(), small("other", 1)], source=f"folder:{photos}", out=tmp_path / "two", **HOW)
     both = table(other)

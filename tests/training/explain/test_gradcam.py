@@ -70,6 +70,7 @@ def test_grad_cam_is_that_of_captum(name: str, last: str) -> None:
     assert maps.shape == (3, *inputs(model).shape[1:3])
 
 
+@pytest.mark.slow
 def test_any_layer_can_be_named_and_a_wrong_name_lists_them() -> None:
     model = resnet()
     module = dict(network_of(model.module).named_modules())["layer2.0.bn1"]

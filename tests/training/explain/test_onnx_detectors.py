@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 from onnx import TensorProto, helper
 from PIL import Image
 from tests.models import box_graphs
@@ -68,6 +69,7 @@ def written(folder: Path, first: int = 0) -> str:
     return f"coco:{folder / 'annotations.json'}"
 
 
+@pytest.mark.slow
 def test_an_onnx_detector_with_features_is_explained_from_its_folder(tmp_path: Path) -> None:
     """Its evidence is inside of the box, and so is the map."""
     spec = f"boxes:{spot_graph(tmp_path / 'm.onnx')}?features=feat"

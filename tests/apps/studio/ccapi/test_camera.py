@@ -92,6 +92,7 @@ def test_automatic_exposure_empties_shutter_and_aperture(camera: CcapiCamera) ->
     assert camera.set(MANUAL)["aperture"] == 9.0
 
 
+@pytest.mark.slow
 def test_what_is_on_the_card_before_is_never_taken_for_a_new_shot(
     body: VirtualCamera, connect: Connect
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_mode_dial_that_only_a_hand_can_turn(connect: Connect) -> None:
         body.stop()
 
 
+@pytest.mark.slow
 def test_digest_login_and_no_password_in_any_message(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +167,7 @@ def test_a_certificate_of_its_own_is_known_by_its_fingerprint(connect: Connect) 
         body.stop()
 
 
+@pytest.mark.slow
 def test_a_shot_whose_answer_is_lost_is_not_trusted(camera: CcapiCamera, body: VirtualCamera) -> None:
     camera.set(MANUAL)
     body.faults.add("drop_after")

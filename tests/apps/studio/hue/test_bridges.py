@@ -101,6 +101,7 @@ def test_pairing_waits_for_the_button_and_keeps_the_key(
         open_lamps(wanted)
 
 
+@pytest.mark.slow
 def test_a_stuck_lamp_is_asked_again_and_then_named(
     bridge: VirtualBridge, to: Callable[..., httpx.Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
