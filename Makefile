@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet -c constraints.txt
+# Tests start many processes, each of which would compile the package again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test slow check bench proof
 
