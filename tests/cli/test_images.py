@@ -35,7 +35,7 @@ def test_show_takes_options_of_the_shift(command: Command, home: Path, photos: P
         assert few.width == every.width
         assert 2 * few.height < 1.5 * every.height
     assert (
-        "no option named 'lensse'. Did you mean lenses?"
+        "no option named 'lensse'. Did you mean lenses"
         in command("show", "lens", image, "--option", "lensse=x")[2]
     )
 

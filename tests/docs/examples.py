@@ -39,6 +39,12 @@ CANNOT: Mapping[str, str] = {
     "sorites run is_ood --source is_ood:syn_is": NO_WEIGHTS,
     "sorites run openood_": "needs the images of OpenOOD; tests/sources/test_openood.py runs the command",
     'sorites run SUITE --source "slider:sliders': "needs sliders that " + NO_WEIGHTS,
+    'sorites run SUITE --source "edited:sliders': "needs sliders that " + NO_WEIGHTS,
+    "sorites similarity run --measure psnr,lpips": "measures the run before it, which needs such sliders",
+    "sorites metrics run edited_accuracy": "reads the run before it, which needs such sliders",
+    "sorites lens import *.seq": "needs such files; tests/lenses reads them",
+    "sorites lens import camera.npy": "needs measured PSFs; tests/lenses imports some",
+    "sorites lens import edge.png": "needs a photograph of an edge; tests/lenses imports one",
     "sorites run focus --source focus:DIR --model open_clip:ViT-B-32@openai": NO_WEIGHTS,
     'sorites run SUITE --model "boxes:yolo11n.onnx': (
         "needs a detector that tests/models/test_picodet.py fetches"

@@ -22,6 +22,7 @@ ADDED: Mapping[str, str] = {
     "sorites run demo --source folder:PATH ": FEW + " --model lite0",
     "sorites run demo --model v1=onnx": FEW + " --source folder:PATH --labels classes.txt",
     'sorites run demo --model "open_clip': FEW + " --source folder:PATH --labels classes.txt",
+    "sorites run demo --keep-features": "--limit 24 --model lite0 --shift brightness --level 3",
     "sorites run optics_bench_boxes": FEW,
     "sorites run boxes_demo": "--limit 1 --shift coma --level 3",
     "sorites run stamps_ood": "--limit 2",

@@ -17,7 +17,7 @@ from typing import Any
 
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import option
-from sorites.io.paths import exists, path_of
+from sorites.io.paths import exists, is_dir, path_of
 
 
 def split_spec(spec: str) -> tuple[str, str | None]:
@@ -116,7 +116,7 @@ def spec_of_path(kind: str, text: str) -> str | None:
     if kind not in _FILES:
         return None
     path = Path(text)
-    if path.is_dir():
+    if is_dir(path):
         found = (spec for pattern, spec in _FOLDERS[kind].items() if next(path.glob(pattern), None))
     else:
         found = (spec for suffix, spec in _FILES[kind].items() if path.suffix.lower() == suffix)

@@ -201,7 +201,8 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
             parts = getattr(diffusers, name).from_pretrained(
                 folder, local_files_only=True, use_safetensors=True, **options
             )
-            parts = parts.to(device)
+            # Components that ignore the option are converted here.
+            parts = parts.to(device, getattr(torch, dtype))
     except Exception as error:  # a damaged or partial folder can make the libraries raise anything
         raise SoritesError(
             f"cannot load the pipeline in {folder}: {reason(error)}. Expected {EXPECTED}"

@@ -20,6 +20,7 @@ from sorites.apps.annotation.answers import chosen_answers, given_answers
 from sorites.apps.annotation.begin import add_annotators, begin
 from sorites.apps.annotation.images import Album, Entry
 from sorites.apps.annotation.server import application
+from sorites.apps.annotation.store import open_labelling
 from sorites.apps.annotation.task import load
 
 pytestmark = pytest.mark.slow
@@ -153,10 +154,12 @@ def compare_alpha(path: Path) -> None:
     """Alpha of what fifty people said is the package's."""
     row = agreement(path).row(0, named=True)
     answers: dict[str, dict[str, str]] = {}
+    with open_labelling(path) as database:
+        counted = {row[0] for row in database.execute("SELECT name FROM annotators WHERE state = 'working'")}
     for name, who, value, role in (
         given_answers(path).select("image", "annotator", "value", "role").iter_rows()
     ):
-        if role == "work":
+        if role == "work" and who in counted:
             answers.setdefault(name, {})[who] = json.loads(value)
     several = {name: given for name, given in answers.items() if len(given) > 1}
     codes = codes_of(several, lambda value: float(WORDS.index(value)))

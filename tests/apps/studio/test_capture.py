@@ -263,10 +263,7 @@ def test_the_homography_follows_a_camera_that_moved(
 
     def tick(_: int) -> None:
         if next(at) == 3:
-            moved = replace(photographer.room.view, roll=1.5, yaw=2.4)
-            photographer.room = replace(photographer.room, view=moved)
-            photographer._light.cache_clear()
-            photographer._blurred.cache_clear()
+            photographer.move(replace(photographer.room.view, roll=1.5, yaw=2.4))
 
     capture.run(held, tick=tick)
     assert any("moved by" in text for text in said)

@@ -308,6 +308,12 @@ class Photographer:
             self._screens = {**dict(list(self._screens.items())[-1:]), key: screen}
         return key
 
+    def move(self, view: View) -> None:
+        """Move the camera."""
+        self.room = replace(self.room, view=view)
+        for remembered in (self._aimed, self._light, self._blurred):
+            remembered.cache_clear()
+
     def _room_of(self, key: str) -> Room:
         """Return the room with the camera aimed at a screen."""
         height, width = self._screens[key].shape[:2]
