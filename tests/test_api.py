@@ -90,6 +90,7 @@ def test_the_same_table_from_the_run_and_from_its_folder(
     assert sorites.read(tmp_path / "r").collect().equals(table.collect())
 
 
+@pytest.mark.slow
 def test_a_run_knows_its_folder_and_shows_itself(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_the_dark_quarter_is_the_weak_slice() -> None:
     assert found["q"].to_numpy() == pytest.approx(stats.false_discovery_control(found["p"].to_numpy()))
 
 
+@pytest.mark.slow
 def test_without_an_effect_few_comparisons_find_a_slice() -> None:
     rng = np.random.default_rng(3)
     runs = 40

@@ -161,6 +161,7 @@ def test_a_connection_is_used_again_after_the_deadline_of_a_request(
             received += connection.recv(65536)
 
 
+@pytest.mark.slow
 def test_requests_in_progress_are_not_closed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MAX_PER_CLIENT", 2)
     screen = Screen()

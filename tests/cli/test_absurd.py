@@ -55,6 +55,7 @@ def test_it_is_refused_in_words(command: Command, home: Path, words: str, said: 
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_grouping_twice_by_one_column_is_grouping_once(command: Command, run: Path) -> None:
     once = command("metrics", run, "filtered_accuracy", "--by", "model", "--format", "csv")
     assert once[0] == 0

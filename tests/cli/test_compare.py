@@ -70,6 +70,7 @@ def imported(command: Command, home: Path, name: str, lost: int, few: bool) -> P
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize(("lost", "code"), [(84, 1), (1, 0), (0, 0)])
 def test_a_tiny_shift_hides_no_loss(command: Command, home: Path, few: bool, lost: int, code: int) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from PIL import Image
 from tests.cli.conftest import Command
 
@@ -25,6 +26,7 @@ def two(images):
 """
 
 
+@pytest.mark.slow
 def test_features_prints_the_cluster_numbers_and_sheet_draws(
     command: Command, home: Path, photos: Path
 ) -> None:

@@ -33,6 +33,7 @@ def test_a_metric_is_printed_in_every_format(command: Command) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_an_empty_answer_says_what_the_metric_answers(command: Command) -> None:
     command("run", "s.toml", "--shift", "jpeg", "--scorer", "energy", "--out", "r")
     code, out, err = command("metrics", "r", "lens_field", "--format", "csv")
@@ -103,6 +104,7 @@ def test_an_unfinished_run_says_so_first(command: Command, run: Path, tmp_path: 
     assert "Everything available is used" in (out if format == "table" else err)
 
 
+@pytest.mark.slow
 def test_several_runs_are_asked_together(command: Command) -> None:
     for name, more in (
         ("a", ["--limit", "3"]),

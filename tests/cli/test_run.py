@@ -71,6 +71,7 @@ def test_overrides_reach_the_run(command: Command, photos: Path, home: Path) -> 
     assert list((home / "r" / "features").iterdir())
 
 
+@pytest.mark.slow
 def test_the_same_command_finds_its_own_folder(command: Command, home: Path) -> None:
     for _ in range(2):
         assert command("run", "s.toml")[0] == 0
@@ -78,6 +79,7 @@ def test_the_same_command_finds_its_own_folder(command: Command, home: Path) -> 
     assert len(list((home / "runs").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_a_suites_limit_goes_with_its_own_source(command: Command, photos: Path) -> None:
     _, _, err = command("run", "s.toml", "--out", "own")
     assert "used 3 of 20 samples of folder" in err

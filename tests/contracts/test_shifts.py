@@ -17,7 +17,12 @@ from sorites.core.rng import rng_for
 from sorites.core.types import STAGES
 
 SIZES = [(8, 8), (37, 53), (64, 96)]
-ALL = [pytest.param(SHIFTS.get(name), id=name) for name in SHIFTS.names()]
+LONG = ("lens_whole", "camera", "aperture")
+"""Shifts that take a tenth of a second and more per image."""
+ALL = [
+    pytest.param(SHIFTS.get(name), id=name, marks=pytest.mark.slow if name in LONG else ())
+    for name in SHIFTS.names()
+]
 every_shift = pytest.mark.parametrize("shift", ALL)
 every_dial = pytest.mark.parametrize("shift", [one for one in ALL if SHIFTS.get(str(one.id)).levels])
 

@@ -85,6 +85,7 @@ def test_night_is_dark_and_weather_hides() -> None:
     assert not np.array_equal(shown[False, False, True], day)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_images_and_another_does_not() -> None:
     first, again, other = ([p.tobytes() for _, p, _ in compose(disc(), OX, seed, ())] for seed in (0, 0, 1))
     assert first == again

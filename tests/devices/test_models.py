@@ -243,6 +243,7 @@ def run(source: core.Source, out: Path, device: str | None, batch: int, **more: 
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_on_the_device_has_an_identity_of_its_own(source: core.Source, tmp_path: Path) -> None:
     with pretended("cuda"):
         first = run(source, tmp_path / "cuda", None, 4)

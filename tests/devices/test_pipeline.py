@@ -74,6 +74,7 @@ def same(first: dict[Task, Any], second: dict[Task, Any]) -> bool:
     return first.keys() == second.keys() and all(first[task].equals(second[task]) for task in first)
 
 
+@pytest.mark.slow
 def test_several_gpus_share_the_batches_and_give_the_rows_of_one(source: Source) -> None:
     used: set[int] = set()
     with pretended("cuda", devices=3):

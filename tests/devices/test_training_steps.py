@@ -22,6 +22,7 @@ def on_gpu(photos: Path, folder: Path, **keys: Any) -> Training:
     return Training(made, folder, "cuda", 1, lambda text: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "copies"),
     [({}, 2), ({"augment": "optics"}, 4), ({"accumulate": 2, "optimiser": {"lr": 0.01, "clip": 1.0}}, 2)],

@@ -161,6 +161,7 @@ def test_tokens_that_hold_more_than_weights_are_refused(tiny: Pipe, star: Path) 
         with_words(tiny, star)
 
 
+@pytest.mark.slow
 def test_tokens_that_the_tokenizer_does_not_know_are_refused(tiny: Pipe, star: Path) -> None:
     import torch
 

@@ -39,6 +39,7 @@ def soon(measured: Callable[[], bool]) -> bool:
     return any(measured() for _ in range(10))
 
 
+@pytest.mark.slow
 def test_a_model_of_plain_python_holds_the_lock_and_one_that_waits_does_not() -> None:
     assert soon(lambda: holds_lock(Model("busy", _busy)))
     assert soon(lambda: not holds_lock(Model("waits", _waits)))

@@ -33,6 +33,7 @@ def run(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
+@pytest.mark.slow
 def test_the_table_stays_the_same_row_for_row_and_the_shards_come_back(run: Path) -> None:
     wanted = table.read(run).collect()
     names = sorted(path.name for path in (run / "predictions").iterdir())
@@ -59,6 +60,7 @@ def test_at_every_moment_each_row_stands_once(run: Path) -> None:
     assert_frame_equal(table.read(run).collect(), wanted)
 
 
+@pytest.mark.slow
 def test_shards_that_are_merged_while_a_reader_verifies_them_are_listed_again(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +85,7 @@ def test_a_shard_that_is_missing_for_good_is_an_error(run: Path, monkeypatch: py
     assert caught.value.fields["path"] == str(lost)
 
 
+@pytest.mark.slow
 def test_a_question_is_asked_again_if_shards_are_merged_before_they_are_read(run: Path) -> None:
     """Tables are read lazily: ``metrics`` and ``report`` start again, other verbs say what to do."""
     wanted, asked = table.read(run).collect(), []
@@ -105,6 +108,7 @@ def test_a_question_is_asked_again_if_shards_are_merged_before_they_are_read(run
     assert not explain_merged(FileNotFoundError("No such file or directory (os error 2): other.parquet"))
 
 
+@pytest.mark.slow
 def test_the_index_is_never_needed(run: Path) -> None:
     wanted = table.read(run).collect()
     compact(run, rows=100)
@@ -124,6 +128,7 @@ def test_the_index_is_never_needed(run: Path) -> None:
     assert not RunShards(run).merged
 
 
+@pytest.mark.slow
 def test_on_a_store_the_index_replaces_listing_until_a_shard_is_written(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +144,7 @@ def test_on_a_store_the_index_replaces_listing_until_a_shard_is_written(
     assert len(RunShards(run).files()) == 7
 
 
+@pytest.mark.slow
 def test_check_finds_an_index_of_other_shards(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a store, readers trust the index; a former version of it is valid in itself, but hides shards."""
     monkeypatch.setattr(shard_index, "is_on_store", lambda path: True)
@@ -155,6 +161,7 @@ def test_check_finds_an_index_of_other_shards(run: Path, monkeypatch: pytest.Mon
     assert later in RunShards(run).files()
 
 
+@pytest.mark.slow
 def test_a_damaged_merged_shard_is_named(run: Path) -> None:
     compact(run, rows=100)
     (run / INDEX).unlink()
@@ -166,6 +173,7 @@ def test_a_damaged_merged_shard_is_named(run: Path) -> None:
     assert [problem.path for problem in damage(run)] == [path]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_merged_shards(run: Path, photos: Path, tiny: Callable[..., Model]) -> None:
     compact(run)
     refined = sorites.run(SUITE, source=f"folder:{photos}", models=[tiny()], out=run, refine=0.2).collect()
@@ -213,6 +221,7 @@ def _and_wait(add: Callable[[Merger, Iterable[str]], None]) -> Callable[[Merger,
     return added
 
 
+@pytest.mark.slow
 def test_only_affected_shards_are_restored_from_merged_ones(
     run: Path, photos: Path, tiny: Callable[..., Model]
 ) -> None:
@@ -234,6 +243,7 @@ def test_an_unfinished_run_is_not_merged(run: Path) -> None:
         compact(run)
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_left_is_deleted(run: Path) -> None:
     wanted = table.read(run).collect()
     shards = {path: path.read_bytes() for path in (run / "predictions").iterdir()}

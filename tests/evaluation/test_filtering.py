@@ -209,6 +209,7 @@ def annotated(path: Path, rows: pl.DataFrame, told: dict[str, list[str]]) -> Pat
     return path
 
 
+@pytest.mark.slow
 def test_calibration_and_table_2b_by_counting(folder: Path, clip: Clip, second: str, tmp_path: Path) -> None:
     rows = filter_run(folder, clip[0], second).rows
     words = [
@@ -260,6 +261,7 @@ def test_a_trajectory_may_stay_only_whole(folder: Path, clip: Clip, second: str,
     assert found["valid"].sum() < single["valid"].sum()
 
 
+@pytest.mark.slow
 def test_the_lpips_cut_and_the_filter_together(folder: Path, clip: Clip, second: str, tmp_path: Path) -> None:
     """An image is valid only if neither says no, whichever file comes last by its name."""
     rows = filter_run(folder, clip[0], second).rows
@@ -291,6 +293,7 @@ def test_the_lpips_cut_and_the_filter_together(folder: Path, clip: Clip, second:
     assert metrics.accuracy(table.read(folder), by="shift")["n"].sum() == 3 + sum(held.values())
 
 
+@pytest.mark.slow
 def test_what_is_missing_or_wrong_is_said_before_any_encoding(
     folder: Path, clip: Clip, second: str, tmp_path: Path
 ) -> None:

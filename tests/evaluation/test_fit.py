@@ -120,16 +120,19 @@ def test_every_scorer_has_its_rows_and_they_are_those_of_a_hand_fit(
             assert score == pytest.approx(float(expected[sample]), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"batch": 1}, {"batch": 7}, {"workers": 1}, {"workers": 3}])
 def test_nothing_depends_on_batch_or_workers(run: Run, change: dict[str, int]) -> None:
     assert settled(run(out="again", **change)).equals(settled(run()))
 
 
+@pytest.mark.slow
 def test_nothing_depends_on_the_order_of_the_training_images(run: Run, in_distribution: Source) -> None:
     turned_round = Source("id", list(in_distribution)[::-1])
     assert settled(run(out="again", fit=turned_round)).equals(settled(run()))
 
 
+@pytest.mark.slow
 def test_the_models_see_each_training_image_once(run: Run, tmp_path: Path) -> None:
     run()
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "fits").iterdir()}
@@ -305,6 +308,7 @@ def test_training_images_that_cannot_be_used_are_left_out_and_counted(
     assert told["scorers"]["mds"] == {"images": 160 - unknown, "classes": 3}
 
 
+@pytest.mark.slow
 def test_labels_are_places_in_the_models_own_logits(run: Run) -> None:
     """A model with its classes in another order and the same numbers gives the same scores."""
     turned = linear()

@@ -31,6 +31,7 @@ def measured(
     return distance.distance(f"folder:{photos}", **settings, out=out, engine=engine, workers=workers)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_an_engine_finds_what_memory_finds(judge: str, photos: Path, tmp_path: Path) -> None:
     alone = measured(judge, photos, tmp_path / "a.parquet", None)
@@ -79,6 +80,7 @@ def test_stopped_work_goes_on_and_gives_the_same(
     assert searched
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_other_images_begin_anew_and_broken_ones_are_counted(
     judge: str, photos: Path, tmp_path: Path
@@ -95,6 +97,7 @@ def test_other_images_begin_anew_and_broken_ones_are_counted(
     assert all("a broken one.jpg" in text for text in said)
 
 
+@pytest.mark.slow
 def test_an_index_is_kept_and_named_with_its_recall(judge: str, photos: Path, tmp_path: Path) -> None:
     found = measured(judge, photos, tmp_path / "d.parquet", neighbours="hnsw")
     assert len(list((tmp_path / "d.work").rglob("*.faiss"))) == 2
@@ -109,6 +112,7 @@ def test_an_index_is_kept_and_named_with_its_recall(judge: str, photos: Path, tm
     np.testing.assert_allclose(found.rows["semantic"], exact.rows["semantic"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done(judge: str, photos: Path, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="k=1000 exceeds"):
         measured(judge, photos, tmp_path / "d.parquet", k=1000)

@@ -54,6 +54,7 @@ def suite(photos: Path, **more: Any) -> Any:
     return parse({"name": "o", "source": f"folder:{photos}", "shifts": ["contrast"], **more}, "test")
 
 
+@pytest.mark.slow
 def test_samples_that_a_model_was_trained_on_are_counted_and_named(
     photos: Path, files: list[Path], tiny: Any, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def same(one: Path, other: Path) -> None:
     assert_frame_equal(table.read(one).collect(), table.read(other).collect())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 7])
 def test_a_folder(
     photos: Path,
@@ -90,6 +91,7 @@ def tars(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"order": "shards", "limit": 9}])
 def test_tars(
     tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
@@ -120,6 +122,7 @@ def test_dials_of_samples_own(fading_source: None, tmp_path: Path, monkeypatch: 
     )
 
 
+@pytest.mark.slow
 def test_a_changed_image_is_done_again_and_no_other(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def repaint(path: Path, seed: int = 99) -> None:
     Pillow.fromarray(scene(seed)).save(path)
 
 
+@pytest.mark.slow
 def test_a_changed_image_is_done_again_and_its_rows_replaced(run: Run) -> None:
     before = run(similarity=["psnr"])
     repaint(run.photos / CLASSES[0] / "p00.png")
@@ -201,6 +202,7 @@ def explained(row: dict[str, Any]) -> Change:
     return Change(between="models", sample_id=row["sample_id"], label=0, sides=(side, side))
 
 
+@pytest.mark.slow
 def test_kept_features_and_refined_points_follow_a_changed_image(run: Run) -> None:
     model = run._counting()
     suite = {

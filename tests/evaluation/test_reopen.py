@@ -62,6 +62,7 @@ def images(run: Path) -> set[str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelled", ["relative", "absolute"])
 def test_a_run_works_after_being_moved_with_its_images(
     home: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelled: str
@@ -94,6 +95,7 @@ def test_images_that_are_gone_leave_the_plan(home: Path) -> None:
         first_image(Path("run"))
 
 
+@pytest.mark.slow
 def test_the_id_of_a_run_knows_nothing_of_places(
     home: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:

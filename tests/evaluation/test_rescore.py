@@ -74,6 +74,7 @@ def test_twice_is_once(run: Run, tmp_path: Path) -> None:
     assert read_record(tmp_path / "run").scored == ("energy",)
 
 
+@pytest.mark.slow
 def test_a_run_that_went_on_is_scored_on(run: Run, tmp_path: Path) -> None:
     run("run", only_scorers=["msp"])
     score(tmp_path / "run", ["energy"])
@@ -91,6 +92,7 @@ def test_probes_keep_no_features_and_get_no_rows(run: Run, tmp_path: Path) -> No
     assert not held.filter(pl.col("scorer") == "energy")["probe"].any()
 
 
+@pytest.mark.slow
 def test_what_was_not_kept_is_said_and_nothing_written(run: Run, tmp_path: Path) -> None:
     run("bare", only_scorers=["msp"], keep_features=False)
     with pytest.raises(

@@ -40,6 +40,7 @@ def once(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> pl.DataFra
     )
 
 
+@pytest.mark.slow
 def test_the_table_is_whole_and_true_to_its_schema(once: pl.DataFrame, photos: Path, tmp_path: Path) -> None:
     held = table.read(tmp_path / "once")
     assert table.check(held) == []
@@ -145,6 +146,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
     assert seen < once.filter(pl.col("output") == "label").height
 
 
+@pytest.mark.slow
 def test_a_finished_run_does_nothing_again(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     recipe = SUITE.override(source=f"folder:{photos}", models=("tiny",))
     runner.execute(runner.prepare(plan.make(recipe, models={"tiny": tiny()})), tmp_path / "run")
@@ -158,6 +160,7 @@ def test_a_finished_run_does_nothing_again(photos: Path, tiny: Callable[..., Mod
     assert steps == []
 
 
+@pytest.mark.slow
 def test_refinement_can_be_added_later_but_not_changed(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
@@ -170,6 +173,7 @@ def test_refinement_can_be_added_later_but_not_changed(
         go(refine=0.2)
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_run_is_refused_by_the_key_that_differs(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
@@ -198,6 +202,7 @@ def test_a_ood_folder_is_not_written_into(photos: Path, tiny: Callable[..., Mode
         sorites.run(SUITE, source=f"folder:{photos}", models=[tiny()], out=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_changed_source_is_refused(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     samples = list(core.source(f"folder:{photos}"))
     sorites.run(SUITE, source=Source("folder", samples), models=[tiny()], out=tmp_path / "run")
@@ -205,6 +210,7 @@ def test_a_changed_source_is_refused(photos: Path, tiny: Callable[..., Model], t
         sorites.run(SUITE, source=Source("folder", samples[1:]), models=[tiny()], out=tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_bad_images_become_error_rows(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     def broken() -> core.ImageU8:
         raise sorites.SoritesError("truncated")
@@ -272,6 +278,7 @@ def test_infinite_logits_are_error_rows(photos: Path, tiny: Callable[..., Model]
     assert set(held["error"].drop_nulls()) == {"model tiny returned logits that are not finite"}
 
 
+@pytest.mark.slow
 def test_features_are_kept_when_asked(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     from safetensors import safe_open
 

@@ -247,6 +247,7 @@ def test_right_is_asked_of_validation_images_too(run: Run, tmp_path: Path) -> No
     )
 
 
+@pytest.mark.slow
 def test_a_searched_run_is_continued_with_what_it_chose(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def together(
     ).collect()
 
 
+@pytest.mark.slow
 def test_the_first_source_keeps_its_rows_and_ids(
     together: pl.DataFrame, photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def test_two_folders_share_no_sample_though_their_files_have_the_same_names(
     assert "Does the order of the models change?" not in page
 
 
+@pytest.mark.slow
 def test_one_folder_under_two_spellings_shares_its_samples(
     go: Callable[..., Path], tmp_path: Path, places: dict[str, Path]
 ) -> None:
@@ -209,6 +210,7 @@ def test_failure_severities_refined_in_one_run_only_are_taken_at_the_settings(
     assert "they are used as they are" in notes
 
 
+@pytest.mark.slow
 def test_images_that_one_run_sets_aside_are_left_out_of_all(go: Callable[..., Path]) -> None:
     runs = go("one", "jpeg"), go("two", "jpeg")
     assert "filter" not in read(*runs)[1]

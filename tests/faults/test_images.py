@@ -113,6 +113,7 @@ def test_images_in_styles_are_compared_with_their_table(generated: Path, tmp_pat
         sorites.source(f"is_ood:{root},present", imagenet())
 
 
+@pytest.mark.slow
 def test_damaged_images_of_a_collection_are_named_never_read_and_downloaded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

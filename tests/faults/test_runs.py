@@ -180,6 +180,7 @@ def test_a_shard_under_another_name_is_damaged(run: Path) -> None:
         copy.unlink()
 
 
+@pytest.mark.slow
 def test_what_was_damaged_is_recreated_equal_to_the_original(
     run: Path, make: Callable[[Path], None], original: Path
 ) -> None:

@@ -117,6 +117,7 @@ def home(tmp_path: Path, photos: Path, tiny: Callable[..., Model], monkeypatch: 
     return here
 
 
+@pytest.mark.slow
 @bounds.shares
 def test_options(share: float, home: Path) -> None:
     asked = [

@@ -26,6 +26,7 @@ ASK = (
 """The verbs that read a run folder, which is the first word after each; ``report`` takes seconds."""
 
 
+@pytest.mark.slow
 @bounds.shares
 def test_run_folders(
     share: float, photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

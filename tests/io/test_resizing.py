@@ -26,6 +26,7 @@ def by_pillow(
     return np.asarray(Pillow.fromarray(image).resize(size, Pillow.Resampling[filter.upper()]).crop(part))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=250)
 @given(st.data())
 def test_every_part_equals_pillows_to_the_bit(data: st.DataObject) -> None:

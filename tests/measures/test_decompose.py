@@ -44,6 +44,7 @@ def learnt(grid: np.ndarray, **how: object) -> Decomposition:
     return decompose(np.stack([place[text] for text in made.texts]), made.places, Training(**how))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_known_decomposition_is_recovered(seed: int) -> None:
     grid, meaning, style = world(seed)
@@ -101,6 +102,7 @@ def test_halves_keep_the_length_of_a_feature() -> None:
     np.testing.assert_allclose(together, np.square(rows).sum(1), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_semantic_half_keeps_the_class_and_the_covariate_half_forgets_it() -> None:
     grid, *_ = world(noise=0.3)
     halves = learnt(world()[0], epochs=25)

@@ -148,7 +148,18 @@ OF_RANKS = {"auroc", "fpr95_ood_pos", "fpr95_id_pos"}
 """Those of them that do not depend on the share of OOD images, so that a copy of the pool changes nothing."""
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in SHARES_ITS_POOL - OF_RANKS])
+# Bootstraps of mAP over a table of twice the size take seconds.
+OF_MAPS = {name for name in NAMES if "map" in name.split("_") or "tide" in name}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in OF_MAPS else name
+        for name in NAMES
+        if name not in SHARES_ITS_POOL - OF_RANKS
+    ],
+)
 def test_another_source_with_the_same_sample_names_changes_no_number(name: str, world: pl.DataFrame) -> None:
     ask = METRICS.get(name)
     named = {**options(ask), "by": (*default_by(ask), "source")}

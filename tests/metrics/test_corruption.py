@@ -143,6 +143,7 @@ def test_missing_images_leave_the_definition_standing(
     } == {key: pytest.approx(value) for key, value in expected.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [("model", "shift"), ("model",)])
 @pytest.mark.parametrize("ask", [corruption_error, relative_corruption_error])
 def test_interval_agrees_with_the_jackknife(ask: Any, by: tuple[str, ...], world: pl.DataFrame) -> None:

@@ -134,6 +134,7 @@ def test_an_impossible_chance_is_refused(world: pl.DataFrame, chance: float) -> 
         half_accuracy_severity(world, chance=chance)
 
 
+@pytest.mark.slow
 def test_its_interval_covers_the_truth_with_chance(row: Make, frame: Frame) -> None:
     """Samples of differing difficulty, guessed among three classes where they are not known."""
     draws, n = 200, 100

@@ -138,6 +138,7 @@ def test_what_is_no_box_becomes_an_error_row(one: Any, message: str) -> None:
         raise AssertionError(bad)
 
 
+@pytest.mark.slow
 def test_ten_thousand_boxes_and_wrong_counts() -> None:
     model = as_model("mine", each(np.tile(ROWS, (5000, 1))))
     assert len(model([GREY]).boxes[0]) == 10_000  # type: ignore[index]

@@ -79,6 +79,7 @@ def test_random_weights_are_random() -> None:
     assert not torch.equal(made.module.state_dict()[f"network.{stem}"], lite.load(0).state_dict()[stem])
 
 
+@pytest.mark.slow
 def test_timm_by_name_from_a_file_and_without_weights(tmp_path: object) -> None:
     plain = start("timm:resnet18@random", TEN)
     assert (plain.layers, plain.head) == ("timm:resnet18", ("network.fc",))
@@ -113,6 +114,7 @@ def test_what_cannot_be_trained_is_reported(spec: str, message: str) -> None:
         start(spec, TEN)
 
 
+@pytest.mark.slow
 def test_layers_are_built_again_by_their_name() -> None:
     for spec in ("small", "lite0@random", "timm:resnet18@random"):
         made = start(spec, TEN, images=images)

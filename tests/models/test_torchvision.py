@@ -38,6 +38,7 @@ def test_a_detector_with_weights_from_a_file(operators: None, tmp_path: Path) ->
         )
 
 
+@pytest.mark.slow
 def test_classes_of_ones_own_start_at_one(operators: None, tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("apple\npear\n")
     path = weights(tmp_path / "w.pth", 3)

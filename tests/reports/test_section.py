@@ -50,6 +50,7 @@ def test_sections_without_rows_do_not_appear(run: RunView) -> None:
     assert "corruption" not in names(bare)
 
 
+@pytest.mark.slow
 def test_clean_images_alone_have_no_curves(run: RunView) -> None:
     assert names(dataclasses.replace(run, table=run.table.filter(shift="clean"))) == [
         "headline",
@@ -60,6 +61,7 @@ def test_clean_images_alone_have_no_curves(run: RunView) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_grid_without_a_line_is_still_counted(run: RunView) -> None:
     grid = run.table.filter(shift="clean").with_columns(
         shift=pl.lit("iso"), severity=pl.lit(None, pl.Float64)
@@ -73,6 +75,7 @@ def test_a_grid_without_a_line_is_still_counted(run: RunView) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_an_empty_table_has_no_sections(run: RunView) -> None:
     assert names(dataclasses.replace(run, table=run.table.head(0))) == []
 

@@ -63,6 +63,7 @@ def test_scale_is_the_energy_of_scaled_features(model: Model, outputs: Outputs, 
     )
 
 
+@pytest.mark.slow
 def test_fdbd_is_the_loop_over_borders(model: Model, outputs: Outputs) -> None:
     assert model.head is not None
     scorer = core.scorer("fdbd").fit([(outputs, None)], model.head)

@@ -152,6 +152,7 @@ def expected(table: pl.DataFrame, scorer: str, full: bool) -> dict[str, list[flo
     return found
 
 
+@pytest.mark.slow
 def test_one_command_gives_the_tables_of_openood(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from sorites.training import steps
 from sorites.training.loop import train
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_stops_and_says_where(
     photos: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -45,6 +46,7 @@ def test_a_loss_that_is_no_number_stops_and_says_where(
     assert same(tmp_path / "r", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_no_number_changes_no_weight(
     photos: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:

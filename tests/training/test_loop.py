@@ -74,6 +74,7 @@ def test_a_killed_training_ends_with_the_same_weights(photos: Path, tmp_path: Pa
     assert not [*(tmp_path / "killed").glob("checkpoint-*")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys", [{"optimiser": {"kind": "adamw", "lr": 0.01}}, {"accumulate": 2}], ids=["adamw", "accumulate"]
 )
@@ -97,6 +98,7 @@ def test_a_stopped_training_goes_on_exactly(
     assert same(tmp_path / "whole", tmp_path / "stopped")
 
 
+@pytest.mark.slow
 def test_stages_follow_one_another_and_a_stop_between_changes_nothing(
     photos: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:

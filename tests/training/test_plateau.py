@@ -36,6 +36,7 @@ def test_other_schedules_know_no_plateau_and_one_needs_a_validation_part() -> No
         parse({"name": "a", "epochs": 1, "data": {"source": "cifar"}, "schedule": {"kind": "plateau"}}, "a")
 
 
+@pytest.mark.slow
 def test_a_training_that_was_stopped_goes_on_at_the_rate_it_had(photos: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     recipe = parse(

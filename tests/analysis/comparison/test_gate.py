@@ -300,6 +300,7 @@ def test_coverage_of_bounds_of_failure_severities() -> None:
     assert held / trials == pytest.approx(0.95, abs=0.02)
 
 
+@pytest.mark.slow
 def test_half_accuracy_knows_chance(tmp_path: Path) -> None:
     """Three classes: a model that comes down from 80 % to 45.4 % lost 34.6 points, more than half of what it
     knew, though 45.4 % is more than half of 80 %.

@@ -93,6 +93,7 @@ def test_a_resampled_bound_is_moved_to_the_value() -> None:
     assert bound == pytest.approx(0.1 - 1.645 * 0.05, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantity", [MAP, Quantity("recall", 0.5), Quantity("precision", 0.5)])
 def test_equal_detectors_raise_few_false_alarms(quantity: Quantity) -> None:
     """A small simulation; ``proof/box_gate.py`` has the large one."""

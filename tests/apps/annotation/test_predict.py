@@ -121,6 +121,7 @@ def brightness() -> Encoder:
     return Encoder("brightness", images, texts, version="7")
 
 
+@pytest.mark.slow
 def test_texts(run: Path) -> None:
     """An encoder's softmax is that of its cosines times the scale; the record says that texts told it."""
     texts = {"time": {"day": "a {class} by day", "night": "a {class} at night"}}
@@ -175,6 +176,7 @@ def test_published_texts() -> None:
     assert texts["none"] == "a picture of a {class} without snow nor fog nor rain"
 
 
+@pytest.mark.slow
 def test_commonness(run: Path) -> None:
     """FOCUS's table knows categories by ImageNet's class names; by counts a rare word is uncommon;
     "none" is neither.

@@ -158,6 +158,7 @@ def test_flickr_says_no(web: Web, gather: Gather, monkeypatch: pytest.MonkeyPatc
     assert "very-secret" not in str(told.value)
 
 
+@pytest.mark.slow
 def test_near_duplicates(web: Web, gather: Gather, tmp_path: Path) -> None:
     """Of images that look the same the largest is kept, whichever comes first; all of them are in
     the records.

@@ -61,6 +61,7 @@ def test_blocked_words_leave_whole_labels_out_and_are_counted(tmp_path: Path) ->
         pair_prompts(["cat"], published(), blocked_words(file))
 
 
+@pytest.mark.slow
 def test_twenty_thousand_labels_are_planned(tmp_path: Path) -> None:
     file = tmp_path / "labels.txt"
     file.write_text("".join(f"object number {i}\n" for i in range(20_000)))

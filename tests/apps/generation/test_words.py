@@ -57,6 +57,7 @@ def _loss(pipe: Pipe, vectors: torch.Tensor) -> float:
         )
 
 
+@pytest.mark.slow
 def test_stopped_and_typed_again_the_word_is_the_same(
     tiny: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ def test_exposure_and_noise_do_not_matter(gain: float) -> None:
     assert match.problem is None
 
 
+@pytest.mark.slow
 def test_another_image_does_not_match() -> None:
     problems = [
         likeness(scene(a, 120, 160), scene(b, 120, 160)).problem for a in range(4) for b in range(4) if a != b

@@ -63,6 +63,7 @@ def test_corners_are_found_to_a_fraction_of_a_pixel(yaw: float, pitch: float, ro
     assert np.median(np.linalg.norm(back - corners, axis=1)) < 0.7
 
 
+@pytest.mark.slow
 def test_ssim_of_straightened_photographs_against_the_unwarped_simulation() -> None:
     from skimage.metrics import structural_similarity
 

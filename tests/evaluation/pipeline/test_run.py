@@ -89,6 +89,7 @@ def same(first: dict[Task, dict[str, pl.DataFrame]], second: dict[Task, dict[str
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("threads", "batch"), [(1, 8), (3, 5), (2, 64)])
 def test_rows_do_not_depend_on_threads_and_batch(plan: Plan, threads: int, batch: int) -> None:
     assert same(piped(plan, Pipeline(0, batch, threads=threads)), plain(plan))
@@ -163,6 +164,7 @@ def test_images_that_end_every_producer_are_an_error(plan: Plan, monkeypatch: py
         list(producers(iter(jobs)))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_sent_is_made_on_threads(plan: Plan) -> None:
     local = lambda image, framed: image  # noqa: E731
     plan = replace(plan, models={name: replace(model, prepare=local) for name, model in plan.models.items()})

@@ -88,6 +88,7 @@ def test_features_of_an_interrupted_task_are_replaced(run: Callable[..., Path]) 
     assert len(list((folder / "replaced" / "features").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_an_error_of_one_model_repeats_its_slice(run: Callable[..., Path]) -> None:
     folder = run()
     expected = table.read(folder).collect()

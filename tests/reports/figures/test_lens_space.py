@@ -25,6 +25,7 @@ def test_a_dot_grows_by_the_logarithm_and_with_the_aperture() -> None:
     assert aperture_radius(1.4) > aperture_radius(2.8) > aperture_radius(8) >= 2
 
 
+@pytest.mark.slow
 def test_chosen_lenses_are_orange_and_the_others_blue() -> None:
     entries = [lenses.load(lenses.builtin(), name) for name in lenses.names(lenses.builtin())]
     plain, some, every = (

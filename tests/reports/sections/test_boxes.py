@@ -90,6 +90,7 @@ def test_shifts_that_cost_the_same_are_not_ordered(view: View, monkeypatch: pyte
     assert hardest(view) == ["All 2 shifts cost about the same mAP, 16 points."]
 
 
+@pytest.mark.slow
 def test_curves_start_from_the_clean_images(view: View) -> None:
     section = box_curves(view)
     assert section is not None

@@ -121,6 +121,7 @@ def test_a_model_that_is_never_right_has_no_half_and_no_hardest_shift(run: RunVi
     assert "> max" not in card(wrong, "lite2")
 
 
+@pytest.mark.slow
 def test_half_lost_says_that_it_counts_images_the_model_never_had(run: RunView) -> None:
     worse = run.table.with_columns(
         correct=pl.when((pl.col("shift") == CLEAN) & (pl.col("sample_id") < "object-15"))

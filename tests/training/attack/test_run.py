@@ -88,6 +88,7 @@ def test_images_belong_to_the_model(done: Path, photos: Path, tmp_path: Path) ->
     assert shared.dials["dial"].to_list()[0] == "clean"
 
 
+@pytest.mark.slow
 def test_a_stopped_attack_goes_on_to_the_same_table(done: Path, photos: Path, tmp_path: Path) -> None:
     class SettingValue(Exception):
         pass
@@ -124,6 +125,7 @@ def test_other_settings_or_weights_in_the_same_folder_are_refused_by_name(done: 
         attack(small(seed=5), source=f"folder:{photos}", out=done, **HOW)
 
 
+@pytest.mark.slow
 def test_restarts_only_take_away(done: Path, photos: Path, tmp_path: Path) -> None:
     more = attack(small(), source=f"folder:{photos}", out=tmp_path / "run", restarts=3, **HOW)
     keys = ["shift", "severity", "sample_id"]

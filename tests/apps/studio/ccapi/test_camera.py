@@ -54,6 +54,7 @@ def camera(body: VirtualCamera, connect: Connect) -> CcapiCamera:
     return connect(body.url)
 
 
+@pytest.mark.slow
 def test_a_version_per_feature_and_the_verbs_that_the_body_lists(camera: CcapiCamera) -> None:
     calls = camera._calls
     assert (
@@ -67,6 +68,7 @@ def test_a_version_per_feature_and_the_verbs_that_the_body_lists(camera: CcapiCa
     assert {feature for _, feature in FEATURES} == set(calls.features)
 
 
+@pytest.mark.slow
 def test_settings_are_put_and_read_back(camera: CcapiCamera, body: VirtualCamera) -> None:
     assert camera.set(MANUAL) == {"iso": 250.0, "shutter": 1 / 60, "aperture": 9.0}
     assert (body.values["iso"], body.values["tv"], body.values["av"]) == ("250", "1/60", "f9.0")
@@ -74,6 +76,7 @@ def test_settings_are_put_and_read_back(camera: CcapiCamera, body: VirtualCamera
         camera.set({**MANUAL, "aperture": 2.8})
 
 
+@pytest.mark.slow
 def test_a_shot_comes_with_its_exif_and_only_once(camera: CcapiCamera) -> None:
     camera.set(MANUAL)
     photos = [camera.shoot() for _ in range(3)]
@@ -84,6 +87,7 @@ def test_a_shot_comes_with_its_exif_and_only_once(camera: CcapiCamera) -> None:
     assert Pillow.open(io.BytesIO(photos[0].data)).size == (150, 100)
 
 
+@pytest.mark.slow
 def test_automatic_exposure_empties_shutter_and_aperture(camera: CcapiCamera) -> None:
     camera.set(MANUAL)
     assert camera.set({"mode": "auto", "shot": 1}) == {}
@@ -107,6 +111,7 @@ def test_what_is_on_the_card_before_is_never_taken_for_a_new_shot(
     assert new.name.endswith("IMG_0004.JPG")
 
 
+@pytest.mark.slow
 def test_the_shutter_is_always_released(
     body: VirtualCamera, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +127,7 @@ def test_the_shutter_is_always_released(
     assert body.pressed == 0
 
 
+@pytest.mark.slow
 def test_a_mode_dial_that_only_a_hand_can_turn(connect: Connect) -> None:
     body = VirtualCamera(photographer(), dial="p")
     try:
@@ -154,6 +160,7 @@ def test_digest_login_and_no_password_in_any_message(
     assert plain_url("http://u:p@10.0.0.1:8080/ccapi") == "http://10.0.0.1:8080"
 
 
+@pytest.mark.slow
 def test_a_certificate_of_its_own_is_known_by_its_fingerprint(connect: Connect) -> None:
     context, fingerprint = own_context("127.0.0.1")
     body = VirtualCamera(photographer(), tls=context)
@@ -184,6 +191,7 @@ def test_something_else_at_the_address_is_said_so(body: VirtualCamera) -> None:
         Calls("ftp://x")
 
 
+@pytest.mark.slow
 def test_files_are_deleted_and_pages_of_the_card_are_read(camera: CcapiCamera, body: VirtualCamera) -> None:
     for _ in range(230):
         body.card.add(b"x")

@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import polars as pl
+import pytest
 from tests.reports.texts import share
 
 from sorites import metrics
@@ -45,6 +46,7 @@ def test_near_comes_before_far_and_shifted_last(ood_run: RunView) -> None:
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 def test_missing_inputs_leave_the_section_out(ood_run: RunView, run: RunView) -> None:
     assert captions(run) == []
     known = dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("known")))

@@ -34,6 +34,7 @@ def test_a_point_per_setting_and_scorer_with_its_interval(es_run: RunView) -> No
     assert "correct, " in trace["customdata"][0][1]
 
 
+@pytest.mark.slow
 def test_a_map_per_aperture_and_light_of_every_scorer_with_interval_and_n(es_run: RunView) -> None:
     section = setting_f1(merge([es_run]))
     assert section is not None
@@ -51,6 +52,7 @@ def test_a_map_per_aperture_and_light_of_every_scorer_with_interval_and_n(es_run
     assert f"{right['id']} correct, {right['ood']} misclassified" in first.group()
 
 
+@pytest.mark.slow
 def test_the_ends_have_interval_and_n(es_run: RunView) -> None:
     section = setting_f1(merge([es_run]))
     assert section is not None
