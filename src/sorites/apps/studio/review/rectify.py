@@ -122,7 +122,9 @@ def _matrices(shot: ShotTaken, calibrations: list[Calibrated], choice: str) -> l
     """Return the homographies to try, the photograph's own one first where it is among them."""
     own = np.array(shot.matrix, np.float64)
     taken = shot.time if shot.taken is None else shot.taken
-    later = [np.array(entry.matrix, np.float64) for entry in calibrations if entry.time > taken][:1]
+    # Times of the log are rounded, so a calibration may have the time of the photograph before it.
+    not_before = [np.array(entry.matrix, np.float64) for entry in calibrations if entry.time >= taken]
+    later = [matrix for matrix in not_before if not np.array_equal(matrix, own)][:1]
     return [own] if choice == "own" or not later else later if choice == "next" else [own, *later]
 
 
