@@ -44,7 +44,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Answers:
-    """Whether the model is right, by photograph: clean; at light, stops and setting; at light and ISO.
+    """Correct answers of the model by photograph: clean; at light, stops and setting; at light and ISO.
 
     ``bright`` is the mean luminance of each photograph on the screen, white = 1.
     """
@@ -117,7 +117,7 @@ def published() -> tuple[Numbers, Numbers]:
 
 @dataclass(frozen=True)
 class Constants:
-    """What is fitted: stops less light of the screen, the meter's weight, and the surround with the lamp on."""
+    """Fitted constants: stops less light of the screen, the meter's weight, and the surround with the lamp on."""
 
     stops: float
     weight: float

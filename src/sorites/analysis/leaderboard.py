@@ -1,7 +1,7 @@
 """OOD results of many runs in one table: one row per model, scorer and suite, merged from files and runs.
 
 A row has the mean AUROC and FPR over the sets of OOD images (OpenOOD), the digest of the run that it is from
-and, while the run is at hand, whether the difference to the next row is clear: paired on the same images,
+and, if the run is available, whether the difference to the next row is clear: paired on the same images,
 with DeLong's variance and Holm's correction within a suite.
 """
 
@@ -91,7 +91,7 @@ class Result:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What identifies a result; two files that share it must agree."""
+        """The key of a result. Results of two files with the same key must agree."""
         return (self.suite, self.model, self.scorer, self.run_id, self.framework)
 
 

@@ -59,7 +59,7 @@ class PairRecord(Record):
     texts: dict[str, str]
     """The text of each shift, for a class called CLASS."""
     view: str = "framed"
-    """What the encoders saw: ``whole`` images or ``framed`` ones, as all filters before this field did."""
+    """The view that was encoded: ``whole`` images, or ``framed`` ones, as in records without this field."""
 
 
 def one_at_a_time(images: Images) -> Images:

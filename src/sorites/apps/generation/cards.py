@@ -57,7 +57,7 @@ _CONTEXT: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Description:
-    """What a publisher says of a folder of generated images.
+    """The publisher's description of a folder of generated images.
 
     Attributes:
         name: The name of the dataset.

@@ -94,7 +94,7 @@ class Order:
     by_text: bool
     batch: int
     shared: tuple[tuple[str, str], ...] = ()
-    """What the metadata of every file says of the pipeline and the drawing."""
+    """The metadata that every file has about the pipeline and the sampler."""
 
 
 def make_images(

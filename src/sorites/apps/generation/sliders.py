@@ -296,7 +296,7 @@ def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, LowRank]:
 
 @contextlib.contextmanager
 def _checkpointed(network: Any, wanted: bool) -> Iterator[None]:
-    """Let a network compute activations again in the backward pass, within the context."""
+    """Use gradient checkpointing within the context: activations are computed again in the backward pass."""
     if wanted:
         network.enable_gradient_checkpointing()
     try:

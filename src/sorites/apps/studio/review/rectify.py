@@ -42,8 +42,8 @@ CHOICES = ("own", "next", "best")
 
 @dataclass(frozen=True)
 class Rectified:
-    """What was done: photographs that changed, that stayed the same, and that could not be rectified, with
-    the reason.
+    """The result of a rectification: photographs that changed, that stayed the same, and that could not be
+    rectified, with the reason.
     """
 
     changed: tuple[str, ...]
