@@ -190,7 +190,7 @@ def edit_photograph(
     with pipe.busy, reproducible(pipe.device), torch.no_grad():
         words = encode_prompt(pipe, prompt, how.drawing.negative, pipe.side)
         lows = [] if slider is None else [slider.lows]
-        with attach_sliders(pipe.network, lows) as dial:
+        with attach_sliders(pipe.network, lows, pipe.device) as dial:
             walker = Walker(pipe, words, how.drawing, dial)
             latents = latents_of(pipe, [photograph])
             inverted = (
@@ -199,10 +199,12 @@ def edit_photograph(
                 else _invert_edit_friendly(walker, latents, noise_seed(key, 0, "prompt"))
             )
             # One image per pass: what is drawn must not depend on the other severities of a call.
-            return [
+            images = [
                 _denoise(walker, inverted, severity if slider is not None else 0.0, how)
                 for severity in severities
             ]
+        pipe.rest()
+    return images
 
 
 def _denoise(walker: Walker, inverted: Inverted, severity: float, how: PhotoEdit) -> ImageF32:

@@ -121,7 +121,8 @@ def noise_seed(noise: str, seed: int, seeding: str) -> int:
 def scheduler_of(pipe: Pipe, drawing: SamplerOptions) -> Any:
     """Return a separate scheduler with its noise steps set."""
     scheduler = make_scheduler(pipe.parts.scheduler, drawing.scheduler)
-    return set_steps(scheduler, drawing.steps, pipe.device, pipe.positions(drawing.side or pipe.side))
+    positions = pipe.positions(drawing.side or pipe.side)
+    return set_steps(scheduler, drawing.steps, pipe.device, positions, pipe.kind == "flux")
 
 
 def early_and_late(scheduler: Any, drawing: SamplerOptions) -> tuple[list[Any], list[Any]]:
@@ -221,7 +222,7 @@ def _draw(
         images: list[list[ImageF32]] = [[] for _ in requests]
         for sliders, members in _by_sliders(requests):
             jobs = [(member, place) for member in members for place in requests[member].places]
-            with attach_sliders(pipe.network, [slider.lows for slider in sliders]) as dial:
+            with attach_sliders(pipe.network, [slider.lows for slider in sliders], pipe.device) as dial:
                 for chunk in (jobs[i : i + batch] for i in range(0, len(jobs), batch)):
                     rows = [beginnings.index(requests[member].beginning) for member, _ in chunk]
                     state = start.repeated(rows)
@@ -234,6 +235,7 @@ def _draw(
                         chunk, decode_latents(pipe, state.latents, drawing.size), strict=True
                     ):
                         images[member].append(image)
+                    pipe.rest()
     return images
 
 
@@ -251,14 +253,14 @@ def _start(
 ) -> State:
     import torch
 
-    network, factor = pipe.network, int(pipe.parts.vae_scale_factor)
-    side = (drawing.side or pipe.side) // factor
+    factor = int(pipe.parts.vae_scale_factor)
+    side = pipe.latent_side(drawing.side or pipe.side)
     generators = [
         torch.Generator("cpu").manual_seed(noise_seed(noise, seed, drawing.seeding))
         for _, noise, seed in beginnings
     ]
-    shape = (1, int(network.config.in_channels), side, side)
-    noises = [torch.randn(shape, generator=generator, dtype=network.dtype) for generator in generators]
+    shape, number = (1, pipe.channels, side, side), pipe.network.dtype
+    noises = [torch.randn(shape, generator=generator, dtype=number) for generator in generators]
     latents = torch.cat(noises).to(pipe.device) * getattr(scheduler, "init_noise_sigma", 1.0)
     return State(
         latents,
@@ -281,7 +283,7 @@ def _denoise(
 
     if not times or not len(state.latents):
         return
-    guided = drawing.guidance > 1
+    guided = drawing.guidance > 1 and not pipe.has_embedded_guidance
     hidden, added = Words.batch(state.words, guided)
     if dial is not None and places.shape[1] and bool((places != 0).any()):
         dial.scales = torch.cat([places, places]) if guided else places
@@ -289,7 +291,7 @@ def _denoise(
         into = torch.cat([state.latents] * 2) if guided else state.latents
         if not pipe.is_flow:
             into = scheduler.scale_model_input(into, time)
-        out = predict(pipe, into, time, hidden, added)
+        out = predict(pipe, into, time, hidden, added, drawing.guidance)
         if guided:
             without, with_ = out.chunk(2)
             out = without + drawing.guidance * (with_ - without)

@@ -8,7 +8,8 @@
     edited:PIPELINE?photos=SPEC&instruction=make it snow&shift=snow
                                        a pipeline like InstructPix2Pix; severity multiplies the text guidance
     ?steps=100&guidance=7.5&image_guidance=1.5&scheduler=own
-    ?severities=0.5,1                  the default severities of the shifts
+    ?severities=0.5,1                  the severities of the shifts; default: 0.2 to 1, where 1 is the strength
+                                       at which sliders are trained
 
 The clean image is the photograph itself, cropped to a square and scaled to the width of the pipeline; it never
 passes through it. The dial ``reconstruction`` is what the pipeline makes of a photograph without an edit:
@@ -48,7 +49,9 @@ from sorites.io.readers import numbers, parse_integer
 from sorites.io.resizing import fit
 from sorites.sources.papers.cns_bench import classes
 
-SEVERITIES = (0.5, 1.0, 1.5, 2.0, 2.5)
+# Up to the strength at which sliders are trained, or to the published text guidance: beyond it an edit
+# extrapolates, which photographs stand less than images of the model itself.
+SEVERITIES = (0.2, 0.4, 0.6, 0.8, 1.0)
 VERSION = 1
 PROMPT = "a picture of a {class}"
 RECONSTRUCTION = "reconstruction"
