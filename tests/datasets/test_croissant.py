@@ -10,22 +10,19 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from tests.apps.generation.conftest import CONCEPTS, FEW, QUICK
+from tests.peers import peer
 
-from sorites.apps.generation.cards import Description
-from sorites.apps.generation.images import make_images
-from sorites.apps.generation.sliders import train_sliders
 from sorites.datasets import croissant
 from sorites.datasets.build import build
-from sorites.diffusion.pipeline import load
-from sorites.diffusion.shelves import shelf
 
 slow = pytest.mark.slow
+# Of rdflib, which mlcroissant uses.
+pytestmark = pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning")
 
 
 def validated(folder: Path) -> Any:
     """Return the dataset that mlcroissant reads from a folder; it raises an error for anything invalid."""
-    mlcroissant = pytest.importorskip("mlcroissant")
+    mlcroissant = peer("mlcroissant")
     found = mlcroissant.Dataset(jsonld=folder / croissant.NAME)
     assert not found.metadata.ctx.issues.errors
     return found
@@ -79,18 +76,6 @@ def test_mlcroissant_reads_a_built_dataset(built: Path) -> None:
 
 def _text(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
-
-
-@slow
-def test_mlcroissant_reads_generated_images(tmp_path: Path) -> None:
-    pipe, disc = load("toy"), CONCEPTS[:1]
-    train_sliders(pipe, disc, ["snow"], QUICK, tmp_path / "sliders", FEW)
-    out = tmp_path / "images"
-    about = Description("shapes", "cc-by-4.0")
-    table = make_images(pipe, shelf(tmp_path / "sliders"), (0.0, 1.0), [1], out, FEW, "png", about=about)
-    dataset = validated(out)
-    assert dataset.metadata.name == "shapes"
-    assert [_text(row["path"]) for row in rows(dataset)] == table["path"].to_list()
 
 
 @slow

@@ -166,7 +166,7 @@ class _Losses:
         times = (spread * self.recipe.start).long()
         moved = torch.rand(batch, generator=draw)
         noise = torch.randn((batch, *self.before.shape[1:]), generator=draw)
-        for part in torch.arange(batch).split(self.per_pass):
+        for part in torch.split(torch.arange(batch), self.per_pass):
             yield self._part(chosen[part], times[part], moved[part], noise[part]) * (len(part) / batch)
 
     def _part(self, chosen: Any, times: Any, moved: Any, noise: Any) -> Any:
