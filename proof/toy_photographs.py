@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from proof._lines import Line
@@ -62,6 +63,6 @@ def _lines(name: str, how: PhotoEdit) -> Iterator[Line]:
     yield Line(f"{name}: median PSNR without an edit, dB", float(np.median(errors)), least=25)
 
 
-def _amount(image: ImageF32, clean: ImageF32, ground: ImageF32) -> float:
+def _amount(image: ImageF32, clean: ImageF32, ground: NDArray[np.float64]) -> float:
     veil = (WHITE - clean) * ground
     return float(((image - clean) * veil).sum() / (veil * veil).sum())

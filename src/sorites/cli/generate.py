@@ -662,6 +662,25 @@ def images(
             help="Combine two sliders on a grid of these severities; one alone is taken with its half.",
         ),
     ] = None,
+    control: Annotated[
+        str | None,
+        typer.Option(
+            "--control",
+            metavar="DIR",
+            help="A ControlNet, which holds the edges of each image while the slider moves it.",
+        ),
+    ] = None,
+    control_image: Annotated[
+        str | None,
+        typer.Option(
+            "--control-image",
+            metavar="edges|python:...",
+            help="With --control, what it holds: edges, or a function that returns another map.",
+        ),
+    ] = None,
+    control_scale: Annotated[
+        float | None, typer.Option("--control-scale", metavar="X", help="With --control, its weight; 1.")
+    ] = None,
     by_text: Annotated[
         bool,
         typer.Option(
@@ -729,7 +748,10 @@ def images(
         noise_steps, guidance, active, negative, size if size or is_toy else 256, scheduler, seeding
     )
     drawing, kind = sampler_options_from(selected.record, **changes), format or ("png" if is_toy else "jpg")
-    opening = functools.partial(open_pipe, where, device, dtype, words, Saving(offload, slicing, tiling))
+    holding = _holding(control, control_image, control_scale)
+    opening = functools.partial(
+        open_pipe, where, device, dtype, words, Saving(offload, slicing, tiling), holding
+    )
     pipe = opening()
     recorded = selected.record.drawing.get("guidance")
     drawing = _for_pipe(drawing, pipe, scheduler, recorded if guidance is None else guidance)
@@ -761,6 +783,17 @@ def images(
         )
     say(f"wrote {len(rows)} images to {out}\nnext: sorites generate check {out}")
     _say_next(out)
+
+
+def _holding(control: str | None, image: str | None, scale: float | None) -> tuple[str, str, float] | None:
+    """Return the ControlNet of --control, what it holds, and its weight."""
+    from sorites.diffusion.control import EDGES
+
+    if control is None:
+        if image is not None or scale is not None:
+            raise SoritesError("--control-image and --control-scale need --control DIR")
+        return None
+    return control, image or EDGES, 1.0 if scale is None else scale
 
 
 def _check_grid(axes: Axes | None, engine: str | None, by_text: bool, shift: list[str] | None) -> None:

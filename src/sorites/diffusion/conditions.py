@@ -90,7 +90,7 @@ def encode_with_gradients(pipe: Pipe, prompt: str, negative: str, side: int) -> 
 
 def predict(
     pipe: Pipe, latents: Any, time: Any, hidden: Any, added: dict[str, Any] | None,
-    guidance: float = EMBEDDED_GUIDANCE,
+    guidance: float = EMBEDDED_GUIDANCE, held: Any = None,
 ) -> Any:  # fmt: skip
     """Return the network's prediction for latents at a noise step, with the conditions of ``Words.batch``.
 
@@ -101,6 +101,7 @@ def predict(
         hidden: Hidden states of the prompts.
         added: Added conditions, None if the network has none.
         guidance: The guidance, for networks that take it as a number.
+        held: Maps of images that the pipeline's ControlNet holds, None for none.
     """
     if pipe.kind == "flux":
         return _predict_packed(pipe, latents, time, hidden, added or {}, guidance)
@@ -109,8 +110,9 @@ def predict(
             hidden_states=latents, timestep=time.expand(len(latents)), encoder_hidden_states=hidden,
             pooled_projections=(added or {})["text_embeds"], return_dict=False,
         )[0]  # fmt: skip
+    more = {} if held is None else pipe.control.residuals(latents, time, hidden, added, held)
     return pipe.network(
-        latents, time, encoder_hidden_states=hidden, added_cond_kwargs=added, return_dict=False
+        latents, time, encoder_hidden_states=hidden, added_cond_kwargs=added, return_dict=False, **more
     )[0]
 
 

@@ -89,6 +89,8 @@ class Walker:
     def __init__(self, pipe: Pipe, words: Words, drawing: SamplerOptions, dial: SliderScales) -> None:
         self.pipe, self.words, self.guidance, self.dial = pipe, words, drawing.guidance, dial
         self.schedule = schedule_of(pipe, drawing)
+        self.held: Any = None
+        """The map of the photograph that a ControlNet holds."""
 
     def parts(self, latents: Any, index: int, severities: Any = None) -> tuple[Any, Any]:
         """Return the image and the noise that the network sees in latents before a step."""
@@ -100,7 +102,9 @@ class Walker:
             scales = severities[:, None]
             self.dial.scales = torch.cat([scales, scales]) if guided else scales
         hidden, added = Words.batch([self.words] * len(latents), guided)
-        out = predict(self.pipe, torch.cat([latents] * 2) if guided else latents, time, hidden, added)
+        into = torch.cat([latents] * 2) if guided else latents
+        held = None if self.held is None else self.held.expand(len(into), -1, -1, -1)
+        out = predict(self.pipe, into, time, hidden, added, held=held)
         self.dial.scales = None
         if guided:
             without, with_ = out.chunk(2)
@@ -192,6 +196,8 @@ def edit_photograph(
         lows = [] if slider is None else [slider.lows]
         with attach_sliders(pipe.network, lows, pipe.device) as dial:
             walker = Walker(pipe, words, how.drawing, dial)
+            if pipe.control is not None:
+                walker.held = pipe.control.maps([photograph], pipe.device)
             latents = latents_of(pipe, [photograph])
             inverted = (
                 _invert_ddim(walker, latents)

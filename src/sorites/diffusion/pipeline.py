@@ -114,6 +114,9 @@ class Pipe:
     saving: Saving = NOTHING_SAVED
     """How it saves memory."""
 
+    control: Any = field(default=None, repr=False)
+    """The ``Control`` that holds a map of images, None if nothing is held."""
+
     @property
     def base_version(self) -> str:
         """The version of the pipeline without learnt words."""

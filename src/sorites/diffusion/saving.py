@@ -59,7 +59,6 @@ class Saving:
 
 
 def _enable(vae: Any, name: str) -> None:
-    try:
-        getattr(vae, f"enable_{name}")()
-    except (AttributeError, NotImplementedError) as error:
-        raise SoritesError(f"the autoencoder {type(vae).__name__} of this pipeline has no {name}") from error
+    if not hasattr(vae, f"use_{name}"):
+        raise SoritesError(f"the autoencoder {type(vae).__name__} of this pipeline has no {name}")
+    getattr(vae, f"enable_{name}")()

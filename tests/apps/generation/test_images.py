@@ -235,7 +235,7 @@ def test_a_folder_describes_itself(tiny: Pipe, sliders: Shelf, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore")
 def test_mlcroissant_reads_the_folder(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
     about = Description("shapes", "cc-by-4.0")
     table = make_images(

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sorites.diffusion.control import with_control
 from sorites.diffusion.pipeline import NOTHING_SAVED, Pipe, load
 from sorites.diffusion.saving import Saving
 from sorites.diffusion.words import with_words
@@ -25,8 +26,9 @@ class Spread:
 @functools.lru_cache(maxsize=2)
 def open_pipe(
     path: str, device: str | None = None, dtype: str | None = None, words: str | None = None,
-    saving: Saving = NOTHING_SAVED,
+    saving: Saving = NOTHING_SAVED, holding: tuple[str, str, float] | None = None,
 ) -> Pipe:  # fmt: skip
-    """Load a pipeline, optionally with a folder of learnt words; cached per process."""
+    """Load a pipeline, optionally with a folder of learnt words and a ControlNet; cached per process."""
     pipe = load(path, device, dtype, saving=saving)
-    return with_words(pipe, words, classes()) if words else pipe
+    pipe = with_words(pipe, words, classes()) if words else pipe
+    return with_control(pipe, *holding) if holding else pipe
