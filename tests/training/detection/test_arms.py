@@ -74,15 +74,15 @@ def test_an_arm_that_moves_objects_is_refused_before_any_training(tmp_path: Path
 
 @pytest.mark.slow
 def test_detectors_are_trained_and_compared_in_map(tmp_path: Path) -> None:
-    file = scenes.write(tmp_path / "images", 40)
+    file = scenes.write(tmp_path / "images", 24)
     recipe, suite = tmp_path / "r.toml", tmp_path / "s.toml"
     few = (
         RECIPE.replace("FILE", str(file))
-        .replace("steps = 24", "steps = 30")
+        .replace("steps = 24", "steps = 20")
         .replace("lr = 3e-3", "lr = 5e-3")
     )
     recipe.write_text(few)
-    suite.write_text(SUITE.replace("FILE", str(scenes.write(tmp_path / "others", 16, seed=1))))
+    suite.write_text(SUITE.replace("FILE", str(scenes.write(tmp_path / "others", 10, seed=1))))
     comparison = prepare(recipe, tmp_path / "out", arms=["none", "optics"], seeds=1, suites=[str(suite)])
     train_all(comparison, workers=2)
     tables = evaluate(comparison)
