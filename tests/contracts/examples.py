@@ -76,6 +76,13 @@ def diffusion(folder: Path) -> str:
     return "diffusion:toy?draws=4&first=2"
 
 
+def hf(folder: Path) -> str:
+    """A small ViT of transformers, saved with its processor."""
+    from tests.models.hugging_face import classifier
+
+    return f"hf:{classifier(folder / 'vit')}"
+
+
 def trained(folder: Path) -> str:
     """A network of four classes after one training step."""
     from sorites.training.loop import train
@@ -110,6 +117,7 @@ MODELS: Mapping[str, Maker] = {
     "crops": crops,
     "diffusion": diffusion,
     "groups": groups,
+    "hf": hf,
     "onnx": onnx,
     "open_clip": open_clip,
     "python": python,
@@ -187,6 +195,21 @@ def csv(folder: Path) -> str:
         layouts.save(folder / f"{i}.png", layouts.scene(i, 20, 30))
     (folder / "list.csv").write_text("path,label\n0.png,3\n1.png,7\n")
     return f"csv:{folder / 'list.csv'}"
+
+
+def hf_source(folder: Path) -> str:
+    """Two images in an Arrow file, in the layout of ``save_to_disk``."""
+    from tests.sources.test_hf import saved
+
+    return f"hf:{saved(folder / 'saved')}"
+
+
+def variants(folder: Path) -> str:
+    """Two corruptions at two severities, with the original images."""
+    for place in ("clean", "c/fog/1", "c/fog/2", "c/snow/1", "c/snow/2"):
+        for i, wnid in enumerate(("n02123045", "n02085620")):
+            layouts.save(folder / place / wnid / f"{i}.png", layouts.scene(i, 20, 30))
+    return f"variants:{folder / 'c'}?clean={folder / 'clean'}&resize=18&crop=16&jpeg=85"
 
 
 def context(folder: Path) -> str:
@@ -278,6 +301,7 @@ SOURCES: Mapping[str, Maker] = {
     "csv": csv,
     "edited": edited,
     "focus": laid(layouts.focus, "focus:{}"),
+    "hf": hf_source,
     "folder": laid(functools.partial(layouts.photos, count=8), "folder:{}"),
     "imagenet_es": laid(layouts.imagenet_es, "imagenet_es:{}/es-test"),
     "imagenet_es_diverse": laid(layouts.imagenet_es_diverse, "imagenet_es_diverse:{}"),
@@ -288,6 +312,7 @@ SOURCES: Mapping[str, Maker] = {
     "python": python_source,
     "raw": raw,
     "slider": slider,
+    "variants": variants,
     "webdataset": laid(layouts.shards, "webdataset:{}"),
     "yolo": lambda folder: f"yolo:{annotated(folder)}",
 }

@@ -94,11 +94,15 @@ _FILES: Mapping[str, Mapping[str, str]] = {
 _FOLDERS: Mapping[str, Mapping[str, str]] = {
     "source": {
         "data.yaml": "yolo:{}",
+        "dataset_dict.json": "hf:{}",
+        "state.json": "hf:{}",
+        "metadata.jsonl": "hf:{}",
+        "labels.npy": "variants:{}",
         "*.tar": "webdataset:{}",
         "*.parquet": "parquet:{}",
         "*": "folder:{}",
     },
-    "model": {"model.json": "trained:{}"},
+    "model": {"model.json": "trained:{}", "config.json": "hf:{}"},
 }
 
 
