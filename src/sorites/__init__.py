@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sorites.analysis.comparison.compare import compare
     from sorites.analysis.guard.check import check_guard
     from sorites.analysis.guard.write import guard
+    from sorites.analysis.images import images
     from sorites.analysis.slices import slices
     from sorites.analysis.uncertainty.conformal import conformal
     from sorites.analysis.uncertainty.recalibration import recalibrate
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from sorites.evaluation.run import Run, run
     from sorites.reports.figures.strips import show
     from sorites.reports.leaderboard import leaderboard
+    from sorites.reports.log import log
     from sorites.reports.passport.passport import passport
     from sorites.reports.report import report
     from sorites.reports.verify import verify
@@ -64,6 +66,7 @@ _HOMES = {
     "sorites.analysis.comparison.compare": ("compare",),
     "sorites.analysis.guard.check": ("check_guard",),
     "sorites.analysis.guard.write": ("guard",),
+    "sorites.analysis.images": ("images",),
     "sorites.analysis.slices": ("slices",),
     "sorites.analysis.uncertainty.conformal": ("conformal",),
     "sorites.analysis.uncertainty.recalibration": ("recalibrate",),
@@ -81,6 +84,7 @@ _HOMES = {
     "sorites.reports.report": ("report",),
     "sorites.reports.verify": ("verify",),
     "sorites.reports.leaderboard": ("leaderboard",),
+    "sorites.reports.log": ("log",),
     "sorites.training.attack": ("attack",),
     "sorites.training.explain": ("explain",),
     "sorites.training.loop": ("train",),
@@ -127,7 +131,9 @@ __all__ = [
     "explain",
     "export",
     "guard",
+    "images",
     "leaderboard",
+    "log",
     "measure",
     "model",
     "passport",
