@@ -81,6 +81,7 @@ def options(name: str, scheduler: str = "own") -> SamplerOptions:
     return SamplerOptions(6, 3.0, negative="blurry", scheduler=scheduler, seeding="plain")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "name"),

@@ -32,6 +32,7 @@ KILLS, IMAGES = 10, 12
 RUN = "from sorites.cli import main; main()"
 
 
+@pytest.mark.long
 def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
     """Camera, lamps and television stay on; the capture is a process of its own, and is killed
     while it shoots.

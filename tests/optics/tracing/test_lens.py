@@ -250,6 +250,7 @@ def test_a_blur_beyond_the_window_is_refused() -> None:
         blur(far, focus="file")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["DoubleGauss", "PetzvalLens"])
 def test_the_lenses_that_come_with_us_are_what_tracing_gives(name: str) -> None:
     fresh, held = trace_lens(objective(name)), load(builtin(), name)
