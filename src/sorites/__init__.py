@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sorites.evaluation.run import Run, run
     from sorites.reports.figures.strips import show
     from sorites.reports.leaderboard import leaderboard
+    from sorites.reports.log import log
     from sorites.reports.passport.passport import passport
     from sorites.reports.report import report
     from sorites.reports.verify import verify
@@ -81,6 +82,7 @@ _HOMES = {
     "sorites.reports.report": ("report",),
     "sorites.reports.verify": ("verify",),
     "sorites.reports.leaderboard": ("leaderboard",),
+    "sorites.reports.log": ("log",),
     "sorites.training.attack": ("attack",),
     "sorites.training.explain": ("explain",),
     "sorites.training.loop": ("train",),
@@ -128,6 +130,7 @@ __all__ = [
     "export",
     "guard",
     "leaderboard",
+    "log",
     "measure",
     "model",
     "passport",

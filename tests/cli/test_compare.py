@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Command
+from tests.schemas import problems
 
 import sorites
 from sorites.core import Model
@@ -42,11 +43,14 @@ def test_a_broken_rule_is_exit_code_1_with_the_lines_that_broke(
         "g.xml",
         "--markdown",
         "g.md",
+        "--json",
+        "c.json",
     )
     assert code == 1
+    assert problems(home / "c.json", "compare") == []
     assert "broken: drop > 2: drop.contrast is" in err
     assert "gate: failed, 3 broken" in err
-    assert "wrote compare.html, g.xml, g.md" in out
+    assert "wrote compare.html, g.xml, g.md, c.json" in out
     assert all((home / name).stat().st_size for name in ("compare.html", "g.xml", "g.md"))
 
 

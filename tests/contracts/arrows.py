@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("analysis",),
     ("reports",),
     ("training",),
+    ("transforms",),
     ("apps",),
     ("cli",),
 )

@@ -76,6 +76,13 @@ def diffusion(folder: Path) -> str:
     return "diffusion:toy?draws=4&first=2"
 
 
+def hf(folder: Path) -> str:
+    """A small ViT of transformers, saved with its processor."""
+    from tests.models.hugging_face import classifier
+
+    return f"hf:{classifier(folder / 'vit')}"
+
+
 def trained(folder: Path) -> str:
     """A network of four classes after one training step."""
     from sorites.training.loop import train
@@ -110,6 +117,7 @@ MODELS: Mapping[str, Maker] = {
     "crops": crops,
     "diffusion": diffusion,
     "groups": groups,
+    "hf": hf,
     "onnx": onnx,
     "open_clip": open_clip,
     "python": python,

@@ -139,3 +139,42 @@ def test_a_stream_is_never_held_as_objects(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(held) == 20_000
     assert size < 20_000 * 120
     assert peak < size + 1000 * 3000
+
+
+def mixed(count: int) -> list[Sample]:
+    """Samples of three shifts in runs of five, so that some blocks have one shift and others two."""
+    shifts = (CLEAN, "fog", "rain")
+    return [
+        Sample(sample.id, sample.image, sample.label, shift=shifts[i // 5 % 3], setting=Setting(1.0))
+        for i, sample in enumerate(plain(count))
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 3, 40])
+def test_views_by_a_field_are_those_of_the_samples(count: int) -> None:
+    samples = mixed(count)
+    views = [as_packed(packed(samples)), as_packed(packed(samples))[::-3]]
+    for view in views:
+        wanted: dict[str, list[str]] = {}
+        for sample in view:
+            wanted.setdefault(sample.shift, []).append(sample.id)
+        found = view.by("shift")
+        assert list(found) == list(wanted)
+        assert {shift: list(part.ids()) for shift, part in found.items()} == wanted
+        assert list(view.having("label").ids()) == [sample.id for sample in view if sample.label]
+    changed = views[0].changed(lambda sample: Sample(sample.id, sample.image, shift="snow"))
+    assert list(changed.by("shift")) == ["snow"] * bool(count)
+
+
+def test_views_by_a_field_build_no_samples_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = as_packed(packed(mixed(41)))
+    built: list[int] = []
+    build = room.Block.__getitem__
+    monkeypatch.setattr(
+        room.Block, "__getitem__", lambda self, index: built.append(index) or build(self, index)
+    )
+    view.by("shift")
+    view.having("dials")
+    assert not built
+    list(view)
+    assert len(built) == 40

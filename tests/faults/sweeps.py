@@ -55,6 +55,7 @@ PASSPORT = (
     Kind("list", "files.json"),
     Kind("badge", "badge.svg"),
     Kind("card", "model_card.md"),
+    Kind("robustness record", "robustness_record.md"),
     Kind("page", "passport.html"),
     Kind("record of a run", "runs/*/run.json", recreated=False),
     Kind("rows of a run", "runs/*/predictions/*.parquet", recreated=False),

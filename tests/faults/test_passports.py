@@ -14,7 +14,7 @@ import sorites
 from sorites.core.errors import Damaged, SoritesError
 from sorites.reports.passport.passport import passport
 
-KINDS = ("passport.json", "files.json", "badge.svg", "model_card.md", "passport.html")
+KINDS = ("passport.json", "files.json", "badge.svg", "model_card.md", "robustness_record.md", "passport.html")
 
 
 @pytest.fixture(scope="module")

@@ -54,6 +54,7 @@ def test_gains_are_shown_with_their_intervals(tmp_path: Path) -> None:
         "arms": ("none", "optics", "cascade"),
         "seeds": (0, 1),
         "trainings": [training],
+        "quantity": "accuracy",
     }
     text = arms_page(about, {"cifar_optics": frames}, tmp_path / "arms.html").read_text(encoding="utf-8")
     body = text[text.index("<body>") : text.index("<script>")]
@@ -77,7 +78,7 @@ def test_one_seed_is_mentioned(tmp_path: Path) -> None:
         "gains": frame({"fog": 0.1}),
         "shift_gains": frame({"fog": 0.1}),
     }
-    about = {"recipe": "r", "arms": ("none", "fog"), "seeds": (0,), "trainings": []}
+    about = {"recipe": "r", "arms": ("none", "fog"), "seeds": (0,), "trainings": [], "quantity": "accuracy"}
     text = arms_page(about, {"a": frames, "b": frames}, tmp_path / "arms.html").read_text(encoding="utf-8")
     assert "with one seed" in text
     assert 'id="a-gains"' in text
@@ -87,6 +88,6 @@ def test_one_seed_is_mentioned(tmp_path: Path) -> None:
 def test_insignificant_gains_are_stated(tmp_path: Path) -> None:
     small = frame({"fog": 0.001})
     frames = {"accuracies": frame({"none": 0.2, "fog": 0.2}), "gains": small, "shift_gains": small}
-    about = {"recipe": "r", "arms": ("none", "fog"), "seeds": (0,), "trainings": []}
+    about = {"recipe": "r", "arms": ("none", "fog"), "seeds": (0,), "trainings": [], "quantity": "accuracy"}
     text = arms_page(about, {"a": frames}, tmp_path / "arms.html").read_text(encoding="utf-8")
     assert "No arm gains significantly over no augmentation" in text

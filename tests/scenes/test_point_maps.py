@@ -83,3 +83,38 @@ def test_the_outline_has_the_bounds_of_all_points_of_the_box(name: str) -> None:
         dense, few = map_.forward(np.concatenate(sides)), map_.forward(map_.outline(corners))
         np.testing.assert_allclose(few.min(axis=0), dense.min(axis=0), atol=1e-4)
         np.testing.assert_allclose(few.max(axis=0), dense.max(axis=0), atol=1e-4)
+
+
+def test_a_radial_table_is_the_map_it_was_made_from() -> None:
+    size = (90, 140)
+    radii = np.linspace(0, 1.2, 4001)
+    table = point_maps.RadialTable(radii, radii * (1 + 0.2 * radii**2), size)
+    formula = point_maps.Radial(0.2, barrel=False, size=size)
+    points = np.random.default_rng(0).random((200, 2)) * (140, 90)
+    np.testing.assert_allclose(table.forward(points), formula.forward(points), atol=1e-4)
+    np.testing.assert_allclose(table.inverse(table.forward(points)), points, atol=1e-9)
+    far = np.array([[700.0, -300.0]])
+    np.testing.assert_allclose(table.inverse(table.forward(far)), far, atol=1e-9)
+    np.testing.assert_allclose(table.forward(np.array([[70.0, 45.0]])), [[70, 45]])
+
+
+def test_the_outline_of_a_radial_table_holds_the_whole_moved_box() -> None:
+    """The scale of moustache distortion turns around inside the image."""
+    size, radii = (90, 140), np.linspace(0, 1.2, 4001)
+    table = point_maps.RadialTable(radii, radii * (1 - 0.25 * radii**2 + 0.3 * radii**4), size)
+    for corners in ((5.0, 3.0, 135.0, 40.0), (90.0, 50.0, 138.0, 88.0), (10.0, 20.0, 60.0, 25.0)):
+        x0, y0, x1, y1 = corners
+        across, down = np.linspace(x0, x1, 20001), np.linspace(y0, y1, 20001)
+        sides = [np.column_stack([across, np.full_like(across, y)]) for y in (y0, y1)]
+        sides += [np.column_stack([np.full_like(down, x), down]) for x in (x0, x1)]
+        dense = table.forward(np.concatenate(sides))
+        moved = table.forward(table.outline(corners))
+        np.testing.assert_allclose(moved.min(axis=0), dense.min(axis=0), atol=1e-4)
+        np.testing.assert_allclose(moved.max(axis=0), dense.max(axis=0), atol=1e-4)
+
+
+def test_a_box_without_extent_is_moved_as_a_point() -> None:
+    radial = Radial(0.3, barrel=True, size=SIZE)
+    point = np.array([[100.0, 70.0]])
+    moved = radial.forward(radial.outline((100.0, 70.0, 100.0, 70.0)))
+    np.testing.assert_allclose(moved, np.broadcast_to(radial.forward(point), moved.shape))

@@ -112,8 +112,8 @@ class ShowOptions(ImageOptions, StripContent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConformalOptions(Options):
-    """Options of ``conformal``."""
+class KeptLogitsOptions(Options):
+    """Options of verbs that read the kept logits of a run."""
 
     run: str | Path | RunLike = declare(
         help='A run folder, made by "sorites run" with kept features.',
@@ -122,14 +122,20 @@ class ConformalOptions(Options):
         argument=True,
         parse=to_path,
     )
+    models: Sequence[str] = declare(
+        (), "Only these models; default: all with kept logits.", metavar="NAME", repeat=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConformalOptions(KeptLogitsOptions):
+    """Options of ``conformal``."""
+
     alpha: float = declare(
         0.1, "Share of clean images whose set may miss the correct class.", metavar="X", kind=float
     )
     methods: Sequence[str] = declare(
         ("thr", "aps", "raps"), "Conformity scores: thr, aps, raps.", metavar="NAME", repeat=True
-    )
-    models: Sequence[str] = declare(
-        (), "Only these models; default: all with kept logits.", metavar="NAME", repeat=True
     )
     measure: str | None = declare(
         None,
@@ -139,24 +145,14 @@ class ConformalOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecalibrateOptions(Options):
+class RecalibrateOptions(KeptLogitsOptions):
     """Options of ``recalibrate``."""
 
-    run: str | Path | RunLike = declare(
-        help='A run folder, made by "sorites run" with kept features.',
-        python="Also a ``Run``.",
-        metavar="RUN",
-        argument=True,
-        parse=to_path,
-    )
     methods: Sequence[str] = declare(
         ("none", "temperature", "isotonic"),
         "How to recalibrate: none, temperature, vector, isotonic.",
         metavar="NAME",
         repeat=True,
-    )
-    models: Sequence[str] = declare(
-        (), "Only these models; default: all with kept logits.", metavar="NAME", repeat=True
     )
 
 

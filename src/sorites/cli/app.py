@@ -44,6 +44,7 @@ VERBS = {
     "run": Verb(EVALUATE, "run", "run"),
     "import": Verb(EVALUATE, "run", "import_"),
     "export": Verb(EVALUATE, "run", "export"),
+    "log": Verb(EVALUATE, "report", "log"),
     "attack": Verb(EVALUATE, "training", "attack"),
     "metrics": Verb(EVALUATE, "metrics", "metrics"),
     "report": Verb(EVALUATE, "report", "report"),

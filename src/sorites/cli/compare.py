@@ -38,6 +38,9 @@ Page = Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file
 Junit = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Also write the gate checks as JUnit XML.")
 ]
+Data = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Also write the comparison as JSON.")
+]
 Markdown = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Also write GitHub-flavoured Markdown.")
 ]
@@ -52,6 +55,7 @@ Markdown = Annotated[
     out=(Page, Path("compare.html")),
     junit=(Junit, None),
     markdown=(Markdown, None),
+    json=(Data, None),
     format=(Format, "table"),
 )
 def compare(
@@ -63,6 +67,7 @@ def compare(
     out: Path,
     junit: Path | None,
     markdown: Path | None,
+    json: Path | None,
     format: str,
 ) -> None:
     """Compare two models on the same images, shift by shift.
@@ -74,9 +79,9 @@ def compare(
     from sorites.analysis.comparison.gate import combine_rules, judge, parse_rules
     from sorites.cli.printing import print_frame
     from sorites.io.files import write_bytes
+    from sorites.reports.comparison import as_json, write_page
     from sorites.reports.comparison import junit as as_junit
     from sorites.reports.comparison import markdown as as_markdown
-    from sorites.reports.comparison import write_page
 
     rules = combine_rules(fail_if or (), gate, estimate)
     if rules:
@@ -87,12 +92,14 @@ def compare(
         say(f"note: {note}", err=True)
     verdicts = judge(comparison, rules) if rules else []
     print_frame(comparison.dials, format)
-    write_page(comparison, verdicts, out, rules)
+    data = write_page(comparison, verdicts, out, rules)
+    if json is not None:
+        write_bytes(as_json(data), json)
     if junit is not None:
         write_bytes(as_junit(comparison, verdicts), junit)
     if markdown is not None:
         write_bytes(as_markdown(comparison, verdicts).encode(), markdown)
-    written = [path for path in (out, junit, markdown) if path is not None]
+    written = [path for path in (out, junit, markdown, json) if path is not None]
     say(f"wrote {', '.join(map(str, written))}", err=format != "table")
     _conclude(verdicts, allow_unjudged)
 
@@ -115,8 +122,8 @@ def _conclude(verdicts: list[Verdict], allow_unjudged: bool) -> None:
 def passport(options: PassportOptions) -> None:
     """Run a fixed battery of suites on a model and write its passport.
 
-    Writes passport.html, passport.json, badge.svg, model_card.md and the run
-    folders. Run the same command again to continue after a stop.
+    Writes passport.html, passport.json, badge.svg, model_card.md,
+    robustness_record.md and the run folders. Run the same command again to continue after a stop.
     """
     from sorites.core.progress import text_bars
     from sorites.reports.passport.passport import PAGE, default_folder
@@ -141,8 +148,8 @@ def passport(options: PassportOptions) -> None:
     for part, why in made.left_out.items():
         say(f"note: skipped {part}: {why}", err=True)
     say(
-        f"wrote {folder / PAGE}, passport.json, badge.svg, model_card.md\nnext: open it, or sorites compare"
-        f" OTHER {folder}"
+        f"wrote {folder / PAGE}, passport.json, badge.svg, model_card.md, robustness_record.md\n"
+        f"next: open it, or sorites compare OTHER {folder}"
     )
 
 

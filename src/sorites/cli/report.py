@@ -1,4 +1,4 @@
-"""``sorites report`` and ``sorites sheet``: the HTML report, and one image at several settings."""
+"""``sorites report``, ``log`` and ``sheet``: the HTML report, trackers, and one image at several settings."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sorites.analysis.options import ReportOptions
 from sorites.cli.derived import derived
 from sorites.cli.options import MaxPixels, RunFolder
 from sorites.cli.output import say
+from sorites.evaluation.options import LogOptions
 
 Tables = Annotated[
     str | None,
@@ -37,6 +38,18 @@ def report(options: ReportOptions, tables: str | None) -> None:
         return
     path = write_report(**vars(options))
     say(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\nnext: open it in a browser")
+
+
+@derived(LogOptions)
+def log(options: LogOptions) -> None:
+    """Log a finished run to MLflow, Weights & Biases or TensorBoard.
+
+    Logs the curve of each model and shift with the severity as the step, and
+    stores the report and the files of a passport.
+    """
+    from sorites.reports.log import log_run
+
+    say(f"logged to {log_run(options)}")
 
 
 def _print_tables(runs: list[Path], which: str, partial: bool) -> None:

@@ -10,7 +10,6 @@ text.
 from __future__ import annotations
 
 import importlib
-import json
 import re
 from typing import Any
 
@@ -76,12 +75,12 @@ def command(verb: str, *arguments: str, **options: object) -> str:
 
 def in_shell(text: str) -> str:
     """Return a message as users of the command line read it."""
-    return _REFERENCE.sub(lambda match: _shell(json.loads(match[1])), text)
+    return _REFERENCE.sub(lambda match: _shell(_content(match[1])), text)
 
 
 def in_python(text: str) -> str:
     """Return a message as users of the library read it."""
-    return _REFERENCE.sub(lambda match: _python(json.loads(match[1])), text)
+    return _REFERENCE.sub(lambda match: _python(_content(match[1])), text)
 
 
 def singular(name: str) -> str:
@@ -89,7 +88,18 @@ def singular(name: str) -> str:
     return name.removesuffix("ies") + "y" if name.endswith("ies") else name.removesuffix("s")
 
 
+# JSON is imported by what uses it: errors import this module, and the runtime of a guard imports errors.
+
+
+def _content(reference: str) -> Any:
+    import json
+
+    return json.loads(reference)
+
+
 def _reference(content: dict[str, Any]) -> str:
+    import json
+
     return f"{_OPEN}{json.dumps(content, default=str)}{_CLOSE}"
 
 

@@ -215,6 +215,10 @@ class Block:
         """The first eight bytes of the hash of each id."""
         return hash_prefixes(self._ids[index] for index in range(self._size))
 
+    def field(self, name: str) -> Column:
+        """Return a field of all samples without building them."""
+        return ConstantColumn(self._same[name]) if name in self._same else self._columns[name]
+
     def plain(self) -> bool:
         """Return whether all samples are clean and have no dials."""
         return self._same.get("shift") == CLEAN and self._same.get("dials") == ()
@@ -242,6 +246,9 @@ class SampleList:
     @functools.cached_property
     def heads(self) -> NDArray[np.uint64]:
         return hash_prefixes(sample.id for sample in self._samples)
+
+    def field(self, name: str) -> Column:
+        return [getattr(sample, name) for sample in self._samples]
 
     def plain(self) -> bool:
         return all(sample.shift == CLEAN and not sample.dials for sample in self._samples)
@@ -310,6 +317,32 @@ class PackedSamples(Sequence[Sample]):
         """Return a view of the samples for which ``keep`` is true."""
         return self.take([index for index, sample in enumerate(self) if keep(sample)])
 
+    def by(self, field: str) -> dict[Any, PackedSamples]:
+        """Return views of the samples with each value of a field, in the order of their first samples; builds
+        no samples in columns.
+        """
+        numbers: dict[Any, int] = {}
+
+        def number(value: Any) -> int:
+            return numbers.setdefault(value, len(numbers))
+
+        own = self._mapped(field, number, np.int32)
+        _, firsts = np.unique(own, return_index=True)
+        values = list(numbers)
+        return {values[own[first]]: self.take(np.flatnonzero(own == own[first])) for first in np.sort(firsts)}
+
+    def having(self, field: str) -> PackedSamples:
+        """Return a view of the samples whose field is not empty; builds no samples in columns."""
+        return self.take(np.flatnonzero(self._mapped(field, bool, np.bool_)))
+
+    def _mapped(self, field: str, function: Callable[[Any], Any], kind: type[np.generic]) -> NDArray[Any]:
+        """Return a function of a field of each sample."""
+        if self._change is not None:
+            return np.array([function(getattr(sample, field)) for sample in self], kind)
+        stored = [np.empty(0, kind), *(_mapped(block, field, function, kind) for block in self._blocks)]
+        joined = np.concatenate(stored)
+        return joined if self._order is None else joined[self._order]
+
     def called(self, id_: str) -> PackedSamples:
         """Return a view of the samples with this id without building others."""
         return self.take([index for index, other in enumerate(self.ids()) if other == id_])
@@ -356,6 +389,16 @@ class PackedSamples(Sequence[Sample]):
     def _at(self, index: int) -> tuple[Block | SampleList, int]:
         block = bisect_right(self._starts, index) - 1
         return self._blocks[block], index - self._starts[block]
+
+
+def _mapped(
+    block: Block | SampleList, field: str, function: Callable[[Any], Any], kind: type[np.generic]
+) -> NDArray[Any]:
+    """Return a function of a field of each sample of a block; a constant field is passed once."""
+    values = block.field(field)
+    if isinstance(values, ConstantColumn):
+        return np.full(len(block), function(values.value) if len(block) else 0, kind)
+    return np.fromiter((function(values[index]) for index in range(len(block))), kind, len(block))
 
 
 def packed(samples: Iterable[Sample]) -> Sequence[Sample]:

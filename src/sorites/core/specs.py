@@ -98,7 +98,7 @@ _FOLDERS: Mapping[str, Mapping[str, str]] = {
         "*.parquet": "parquet:{}",
         "*": "folder:{}",
     },
-    "model": {"model.json": "trained:{}"},
+    "model": {"model.json": "trained:{}", "config.json": "hf:{}"},
 }
 
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from sorites.deploy.guard import Guard, Verdict
-from sorites.deploy.record import GuardRecord
+
+if TYPE_CHECKING:
+    from sorites.deploy.record import GuardRecord
 
 __all__ = ["Guard", "GuardRecord", "Verdict"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "GuardRecord":  # a guard imports it when it is read
+        from sorites.deploy.record import GuardRecord
+
+        return GuardRecord
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sorites.core.errors import BadImage, SoritesError
-from sorites.deploy.record import GRAPH, Frame, GuardRecord, Preparation, read, read_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image as Pillow
+
+    from sorites.deploy.record import Frame, GuardRecord, Preparation
 
     ImageInput = str | Path | bytes | NDArray[np.uint8] | Pillow.Image
 
@@ -63,6 +64,8 @@ class Guard:
     """
 
     def __init__(self, path: str | Path, threads: int = 1) -> None:
+        from sorites.deploy.record import GRAPH, read, read_bytes  # its dataclasses take half of the import
+
         self.path = Path(path)
         self.record: GuardRecord = read(self.path)
         graph = read_bytes(self.path.parent / GRAPH, self.record.files.get(GRAPH))

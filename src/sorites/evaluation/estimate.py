@@ -312,6 +312,9 @@ def input_words(preprocessing: Mapping[str, Any], framed: bool = False) -> str:
     if "size" not in preprocessing:
         return f"images as they are; its preprocessing is unknown{outputs}"
     height, width = preprocessing["size"]
+    if "processor" in preprocessing:
+        scaled = "the frame scaled, then " if framed else ""
+        return f"{width} x {height} px: {scaled}its own {preprocessing['processor']}{outputs}"
     scaled = "the frame scaled" if framed else _cropped(preprocessing)
     return (
         f"{width} x {height} px: {scaled} ({preprocessing['filter']}); mean"

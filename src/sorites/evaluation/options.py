@@ -354,6 +354,15 @@ class RunOptions(ImageOptions, EngineOptions, EvaluationOptions):
         low=1,
     )
 
+    log: str | None = declare(
+        None,
+        (
+            "Log the accuracy so far while the run works, and its curves at the end: mlflow[:URI],"
+            " wandb[:PROJECT] or tensorboard[:DIR]."
+        ),
+        metavar="TRACKER",
+    )
+
     def chosen_engine(self) -> str | Engine:
         """Return the engine; only ray accepts resources of workers."""
         if self.engine == "ray":
@@ -422,8 +431,11 @@ class Exported(FolderOptions):
     """A run folder and the format to write its results in."""
 
     kind: str = declare(
-        help="Format: coco (results and annotations of detectors), or openood (its result tables).",
-        metavar="coco|openood",
+        help=(
+            "Format: coco (boxes), openood (result tables), csv, parquet, huggingface (a dataset) or"
+            " fiftyone."
+        ),
+        metavar="coco|openood|csv|parquet|huggingface|fiftyone",
         flag="as",
     )
     out: str | Path = declare(help="The folder to make.", metavar="DIR")
@@ -433,6 +445,24 @@ class Exported(FolderOptions):
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(ImageOptions, Exported):
     """Options of ``export``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged(FolderOptions):
+    """A finished run and the tracker to log it to."""
+
+    to: str = declare(
+        help="The tracker: mlflow[:URI], wandb[:PROJECT] or tensorboard[:DIR].",
+        metavar="TRACKER",
+    )
+    passport: str | Path | None = declare(
+        None, "Also store the files of this passport folder.", metavar="DIR", parse=Path
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions(ImageOptions, Logged):
+    """Options of ``log``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -227,10 +227,7 @@ def by_shift(samples: Sequence[Sample]) -> dict[str, PackedSamples]:
     all_samples = as_packed(samples)
     if all_samples.plain():
         return {CLEAN: all_samples}
-    places: dict[str, list[int]] = {CLEAN: []}
-    for index, sample in enumerate(all_samples):
-        places.setdefault(sample.shift, []).append(index)
-    return {shift: all_samples.take(indices) for shift, indices in places.items()}
+    return {CLEAN: all_samples.take([]), **all_samples.by("shift")}
 
 
 def own_dials(samples: Sequence[Sample]) -> dict[str, OwnDial]:
@@ -240,7 +237,7 @@ def own_dials(samples: Sequence[Sample]) -> dict[str, OwnDial]:
         SoritesError: Two samples have different dials of the same name.
     """
     first_of: dict[str, tuple[OwnDial, Sample]] = {}
-    for sample in () if (all_samples := as_packed(samples)).plain() else all_samples:
+    for sample in as_packed(samples).having("dials"):
         for dial in sample.dials:
             first, owner = first_of.setdefault(dial.name, (dial, sample))
             for key, value in dial.shared.items():

@@ -27,6 +27,8 @@ from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import refuse_attacks
 from sorites.evaluation.runner import Prepared, choose, choose_batch, device_used, execute, prepare
 from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.trackers.base import facts_of
+from sorites.evaluation.trackers.live import Live, following
 from sorites.io.listed import RUN
 from sorites.io.stores import to_path
 from sorites.suites.suite import Suite, load
@@ -127,6 +129,7 @@ def run(
     gpus_per_worker: float = 0.0,
     cpus_per_worker: int = 1,
     models_per_worker: int | None = None,
+    log: str | None = None,
     max_pixels: int | None = None,
     bar: Bar | None = None,
 ) -> Run:
@@ -182,6 +185,8 @@ def run(
             their own, while the models evaluate.
         models_per_worker: Number of models that each worker of the engine ray holds; default: as many as have
             weights of 4 GB together.
+        log: Log the accuracy so far while the run works, and its curves at the end: mlflow[:URI],
+            wandb[:PROJECT] or tensorboard[:DIR].
         max_pixels: Refuse images with more pixels than this; default: 100 million.
         bar: Opens progress bars; by default they are drawn in terminals and notebooks.
 
@@ -235,6 +240,7 @@ def run(
         gpus_per_worker=gpus_per_worker,
         cpus_per_worker=cpus_per_worker,
         models_per_worker=models_per_worker,
+        log=log,
         max_pixels=max_pixels,
     )
     return evaluate(chosen, bar)
@@ -248,7 +254,9 @@ def evaluate(options: RunOptions, bar: Bar | None = None) -> Run:
         tell(notice, 3)
     engine, batch, lines = _resources(plan, options)
     progress_bars = contextlib.nullcontext(bar) if bar is not None else bars_if_watched()
-    with options.reading(), progress_bars as shown:
+    live = None if options.log is None else _live(options.log, prepared.with_batch(batch), options.out)
+    with options.reading(), progress_bars as shown, following(live):
+        shown = shown or _silent
         folder = execute(
             prepared,
             options.out,
@@ -258,7 +266,9 @@ def evaluate(options: RunOptions, bar: Bar | None = None) -> Run:
             workers=options.workers,
             producers=options.producers,
             models_per_worker=options.models_per_worker,
-            bar=calling_first(shown or _silent, lambda: tell(Information("\n".join(lines), code="input"))),
+            bar=calling_first(
+                live.bar(shown) if live else shown, lambda: tell(Information("\n".join(lines), code="input"))
+            ),
         )
     for notice in _results(plan, folder):
         tell(notice, 3)
@@ -267,6 +277,11 @@ def evaluate(options: RunOptions, bar: Bar | None = None) -> Run:
     finished = Run(folder, plan)
     refuse_errors(finished.table, folder, options.max_errors)
     return finished
+
+
+def _live(spec: str, prepared: Prepared, out: str | Path | None) -> Live:
+    folder = prepared.default_folder() if out is None else to_path(out)
+    return Live(spec, folder, facts_of(prepared.record))
 
 
 def refuse_errors(table: pl.LazyFrame, folder: Path, most: float) -> None:

@@ -51,6 +51,21 @@ def hub() -> Iterator[None]:
         logger.setLevel(level)
 
 
+@contextlib.contextmanager
+def offline() -> Iterator[None]:
+    """Load inside this context without the network, from files and the hub library's cache only."""
+    try:
+        constants: Any = importlib.import_module("huggingface_hub.constants")
+    except ImportError:
+        yield
+        return
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
 def is_reachable(address: str) -> bool:
     """Return whether a host accepts connections; behind a proxy this is assumed."""
     if urllib.request.getproxies():

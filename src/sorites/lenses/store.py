@@ -30,6 +30,7 @@ from sorites.io.paths import entries, is_dir, is_file
 from sorites.io.readers import json_object
 from sorites.io.sealed_tensors import NO_DIGEST, require_tensors, seal_tensors
 from sorites.io.tables import tensors
+from sorites.optics.projection import Places, Projection
 from sorites.optics.tracing.around import around
 from sorites.optics.tracing.blur import BETWEEN, PERCENT, POSITIONS
 
@@ -46,6 +47,8 @@ Arrays = Mapping[str, NDArray[Any]]
 Kind = Literal["decentre", "tilt", "spacing"]
 
 MAX_KERNEL_PX = 1023
+# Arrays of the projection of a lens; see ``optics.projection``. They are always in single precision.
+PROJECTION = ("angles", "heights", "illumination")
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -188,8 +191,8 @@ def _validated(kind: type[R], header: Mapping[str, str], path: Path, what: str) 
 
 def lens_arrays(arrays: Arrays, path: Path, measured: bool = False) -> dict[str, NDArray[np.float32]]:
     """Return the validated arrays of a lens: kernels by place and colour, MTF and Zernike terms by field and
-    colour. ``between`` (kernels at azimuths between the places) may be missing, and the Zernike terms of a
-    ``measured`` lens.
+    colour. ``between`` (kernels at azimuths between the places) and the projection may be missing, and the
+    Zernike terms of a ``measured`` lens.
     """
     by_field = ("mtf",) if measured else ("mtf", "zernike", "zernike12")
     leading_shapes = {"kernels": (len(POSITIONS), 3), **dict.fromkeys(by_field, (len(PERCENT), 3))}
@@ -210,7 +213,32 @@ def lens_arrays(arrays: Arrays, path: Path, measured: bool = False) -> dict[str,
     wanted = (len(PERCENT) - 1, len(BETWEEN), *kernels.shape[1:])
     if between is not None and between.shape != wanted:
         raise SoritesError(f"{path}: expected between of shape {wanted}, got {between.shape}")
+    _check_projection(numbers, path)
     return numbers
+
+
+def _check_projection(arrays: Arrays, path: Path) -> None:
+    """Raise an error if some arrays of the projection are missing or do not fit together."""
+    if not arrays.keys() & set(PROJECTION):
+        return
+    if missing := [name for name in PROJECTION if name not in arrays]:
+        raise SoritesError(f"{path} is not a traced lens: it has no {missing[0]}")
+    angles, heights, light_ = (arrays[name] for name in PROJECTION)
+    if (
+        angles.ndim != 1
+        or len(angles) < 4
+        or heights.shape != light_.shape
+        or heights.shape != (3, len(angles))
+    ):
+        raise SoritesError(
+            f"{path}: expected at least 4 angles, and heights and illumination of 3 colours at each, got"
+            f" shapes {angles.shape}, {heights.shape} and {light_.shape}"
+        )
+    rising = all(row[0] == 0 and (np.diff(row) > 0).all() for row in (angles, *heights))
+    if not rising or light_.min() < 0:
+        raise SoritesError(
+            f"{path}: expected angles and heights that rise from 0, and illumination without negative values"
+        )
 
 
 def light(kernels: NDArray[np.float32], path: Path) -> NDArray[np.float32]:
@@ -248,8 +276,8 @@ VERSION = 3
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A lens: its arrays (``kernels``, ``between``, ``mtf``, ``zernike``, ``zernike12``) and metadata
-    (``about``). A measured lens has only ``kernels`` and ``mtf``.
+    """A lens: its arrays (``kernels``, ``between``, ``mtf``, ``zernike``, ``zernike12`` and those of its
+    projection) and metadata (``about``). A measured lens has only ``kernels`` and ``mtf``.
     """
 
     name: str
@@ -264,6 +292,29 @@ class Entry:
     def around(self) -> NDArray[np.float32]:
         """Return the kernels of the axis and of all azimuths of each field; see ``optics.tracing.around``."""
         return around(self.arrays["kernels"], self.arrays.get("between"))
+
+    def places(self, corner: float, rectified: bool) -> Places:
+        """Return where the lens puts the points of an image; see ``Projection.places``.
+
+        Raises:
+            SoritesError: The lens was measured, or traced before projections were.
+        """
+        half = (self.about.fov_deg or 0.0) / 2
+        if not set(PROJECTION) <= self.arrays.keys() or not half:
+            why = (
+                f"trace it again with {command('lens import', 'FILE.zmx')}"
+                if self.about.measured is None
+                else "measured kernels do not contain them"
+            )
+            raise SoritesError(
+                f"{self.name} has no image heights and no illumination, which distortion, lateral colour and"
+                f" illumination need: {why}"
+            )
+        projection = Projection(*(self.arrays[name].astype(np.float64) for name in PROJECTION))
+        try:
+            return projection.places(half, corner, rectified)
+        except SoritesError as error:
+            raise SoritesError(f"{self.name}: {error}") from error
 
 
 def warn_of_rotation(entries: Iterable[Entry]) -> None:
@@ -344,11 +395,13 @@ def version(folder: Path) -> str:
 
 
 def save(entry: Entry, folder: Path, small: bool = False) -> Path:
-    """Write an entry and return its path; ``small`` stores arrays in half precision."""
+    """Write an entry and return its path; ``small`` stores arrays but the projection in half precision."""
     from safetensors.numpy import save as packed
 
-    kind = np.float16 if small else np.float32
-    arrays = {key: np.ascontiguousarray(value, kind) for key, value in entry.arrays.items()}
+    arrays = {
+        key: np.ascontiguousarray(value, np.float16 if small and key not in PROJECTION else np.float32)
+        for key, value in entry.arrays.items()
+    }
     path = folder / f"{entry.name}{SUFFIX}"
     data = packed(arrays, {"about": entry.about.text(), **NO_DIGEST})
     write_bytes(seal_tensors(data), path)

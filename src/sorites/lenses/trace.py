@@ -36,12 +36,13 @@ Glasses = Mapping[str, tuple[float, float, float]]
 # Endings of prescriptions that are looked for in folders: Zemax, CODE V, OSLO. (.json may be anything.)
 ENDINGS = (".zmx", ".seq", ".len")
 # Increment when tracing the same prescription gives a different entry.
-TRACING = 5
+TRACING = 6
 
 
 def trace_lens(lens: Lens, focus: str = "best") -> Entry:
     """Trace a lens into an entry."""
     from sorites.optics.tracing.blur import blur
+    from sorites.optics.tracing.places import trace_places
 
     blurs, image = blur(lens, focus), image_mm(lens)
     about = LensRecord(
@@ -70,6 +71,7 @@ def trace_lens(lens: Lens, focus: str = "best") -> Entry:
         "mtf": blurs.mtf,
         "zernike": blurs.zernike,
         "zernike12": blurs.zernike12,
+        **vars(trace_places(lens, blurs.window_um)),
     }
     return Entry(lens.name, {key: value.astype(np.float32) for key, value in arrays.items()}, about)
 

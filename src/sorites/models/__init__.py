@@ -1,4 +1,4 @@
-"""Models: ``lite0 lite1 lite2``, ``timm:NAME``, ``open_clip:NAME@WEIGHTS``, ``onnx:PATH``,
+"""Models: ``lite0 lite1 lite2``, ``timm:NAME``, ``hf:DIR``, ``open_clip:NAME@WEIGHTS``, ``onnx:PATH``,
 ``python:module:name``, ``cifar6``, ``trained:DIR``, ``diffusion:DIR``, ``toy``; and the detectors
 ``boxes:PATH``, ``picodet``, ``torchvision:NAME@WEIGHTS`` and ``crops:ENCODER,DETECTOR``.
 """

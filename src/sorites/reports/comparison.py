@@ -13,7 +13,7 @@ import polars as pl
 from sorites import __version__
 from sorites.analysis.comparison.compare import Comparison
 from sorites.analysis.comparison.detectors import BoxComparison
-from sorites.analysis.comparison.document import comparison_document
+from sorites.analysis.comparison.document import ComparisonDocument, comparison_document
 from sorites.analysis.comparison.gate import Gate
 from sorites.analysis.comparison.severities import MEASURES
 from sorites.analysis.comparison.verdicts import Verdict, exit_code, summary
@@ -211,8 +211,12 @@ THUMBNAIL_BYTES = 900_000
 
 def write_page(
     comparison: AnyComparison, verdicts: Sequence[Verdict], out: Path, gate: Gate | None = None
-) -> Path:
-    """Write the page of a comparison atomically, with the comparison as data for ``sorites verify``."""
+) -> ComparisonDocument:
+    """Write the page of a comparison atomically, with the comparison as data for ``sorites verify``.
+
+    Returns:
+        This data.
+    """
     parts = {
         "dials": _dials(comparison),
         **(_box_parts(comparison) if isinstance(comparison, BoxComparison) else _parts(comparison)),
@@ -227,7 +231,12 @@ def write_page(
     data = comparison_document(comparison, verdicts, gate, out.parent, shown)
     page = document(title, top, sections, bottom, data=data.model_dump(mode="json", by_alias=True))
     write_bytes(_encoded(page), out)
-    return out
+    return data
+
+
+def as_json(data: ComparisonDocument) -> bytes:
+    """Return the data of a comparison as a JSON file; its paths are relative to the folder of the page."""
+    return data.model_dump_json(by_alias=True, indent=1).encode() + b"\n"
 
 
 def _encoded(page: str) -> bytes:

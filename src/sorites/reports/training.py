@@ -285,6 +285,8 @@ def _origin(record: Mapping[str, Any]) -> Section:
 # Tables of one suite: ``accuracies`` and ``gains`` by family and severity, ``shift_gains`` by shift, and
 # optionally ``over_optics``.
 Frames = Mapping[str, pl.DataFrame]
+# The quantity of detectors.
+MAP = "mAP"
 WORDS = {"none": "no augmentation", "optics": "OpticsAugment", "augmix": "AugMix", "cascade": "the cascade"}
 
 
@@ -292,13 +294,15 @@ def arms_page(about: Mapping[str, Any], suites: Mapping[str, Frames], out: Path)
     """Write the page that compares training arms, atomically.
 
     Args:
-        about: The name of the recipe, the arms, seeds and trainings.
+        about: The name of the recipe, the arms, seeds and trainings, and the quantity of the tables
+            (``accuracy``, or ``mAP`` of detectors).
         suites: The tables of each suite.
         out: The file to write.
     """
     page_sections: dict[str, Section] = {}
     for suite, frames in suites.items():
-        for name, section in _suite_sections(frames, about["arms"], len(about["seeds"])).items():
+        of_suite = _suite_sections(frames, about["arms"], len(about["seeds"]), about["quantity"])
+        for name, section in of_suite.items():
             page_sections[f"{suite}-{name}" if len(suites) > 1 else name] = section
     page_sections["trainings"] = _trainings(about["trainings"])
     first = next(iter(suites.values()))
@@ -313,14 +317,15 @@ def _arms_top(about: Mapping[str, Any], frames: Frames) -> Html:
     facts = [several(len(arms), "arm"), several(seeds, "seed"), several(samples, "image")]
     return hero(
         tag("p", f"Sorites · training · {about['recipe']}", cls="kind"),
-        tag("h1", _arms_headline(frames["gains"], arms)),
+        tag("h1", _arms_headline(frames["gains"], arms, about["quantity"])),
         tag("p", _arms_summary(frames["gains"], arms), cls="short"),
         tag("p", " · ".join(facts), cls="facts"),
     )
 
 
-def _arms_headline(gains: pl.DataFrame, arms: Sequence[str]) -> str:
+def _arms_headline(gains: pl.DataFrame, arms: Sequence[str], quantity: str) -> str:
     """Return the largest significant gain, and the change of that arm on clean images."""
+    unit = " of mAP" if quantity == MAP else ""
     shifted = gains.filter((pl.col("family") != CLEAN) & (pl.col("arm") != arms[0]))
     if not shifted.height:
         return "What does each augmentation gain?"
@@ -328,7 +333,7 @@ def _arms_headline(gains: pl.DataFrame, arms: Sequence[str]) -> str:
     if not significant.height:
         return f"No arm gains significantly over {_arm_name(arms[0])}"
     best = significant.row(0, named=True)
-    text = f"{_name(best['arm'])} gains {points(best['value'])} on {_condition_name(best)}"
+    text = f"{_name(best['arm'])} gains {points(best['value'])}{unit} on {_condition_name(best)}"
     clean = gains.filter((pl.col("family") == CLEAN) & (pl.col("arm") == best["arm"]))
     return f"{text}, and {points(clean['value'].item())} on clean images" if clean.height else text
 
@@ -383,26 +388,29 @@ def _gain_interval(row: Mapping[str, Any]) -> str:
     return between(*(DASH if end is None else f"{100 * end:+.1f}".replace("-", "−") for end in ends))
 
 
-def _suite_sections(frames: Frames, arms: Sequence[str], seeds: int) -> dict[str, Section]:
+def _suite_sections(frames: Frames, arms: Sequence[str], seeds: int, quantity: str) -> dict[str, Section]:
     suite_sections = {
-        "accuracy": _accuracy(frames["accuracies"], arms),
-        "gains": _gains(frames["gains"], arms, arms[0], seeds),
+        quantity.lower(): _accuracy(frames["accuracies"], arms, quantity),
+        "gains": _gains(frames["gains"], arms, arms[0], seeds, quantity),
     }
     if "over_optics" in frames:
         others = [arm for arm in arms if arm not in ("optics", arms[0])]
-        suite_sections["optics"] = _gains(frames["over_optics"], ["optics", *others], "optics", seeds)
+        suite_sections["optics"] = _gains(
+            frames["over_optics"], ["optics", *others], "optics", seeds, quantity
+        )
     suite_sections["shifts"] = _by_shift(frames["shift_gains"], arms)
     return suite_sections
 
 
-def _accuracy(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
+def _accuracy(rows: pl.DataFrame, arms: Sequence[str], quantity: str) -> Section:
+    title = quantity if quantity == MAP else quantity.capitalize()
     cards = []
     for family in [name for name in rows["family"].unique().sort() if name != CLEAN]:
         own = rows.filter((pl.col("family") == family) & pl.col("severity").is_not_null())
         if own["severity"].n_unique() > 1:
             drawn = plot(
-                _curve(pl.concat([rows.filter(pl.col("family") == CLEAN), own]), arms),
-                f"Accuracy over {family}",
+                _curve(pl.concat([rows.filter(pl.col("family") == CLEAN), own]), arms, quantity),
+                f"{title} over {family}",
             )
             cards.append(tag("article", tag("h3", family), drawn, cls="card"))
     table = grid(
@@ -417,11 +425,15 @@ def _accuracy(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
         "Means over the shifts of a family at one severity, and over seeds, with 95 % intervals; "
         f"n = {images}. Severity 0 is the clean images."
     )
-    return Section("Accuracy of the arms", body, "Accuracy", lead)
+    if quantity == MAP:
+        lead = (
+            f"{lead} mAP is COCO's, the mean over IoU 0.50 to 0.95; intervals come from halves of the images."
+        )
+    return Section(f"{title} of the arms", body, title, lead)
 
 
-def _curve(rows: pl.DataFrame, arms: Sequence[str]) -> go.Figure:
-    fig = figure_of([_arm_name(arm) for arm in arms], "severity", "accuracy", yaxis=PERCENT_AXIS)
+def _curve(rows: pl.DataFrame, arms: Sequence[str], quantity: str) -> go.Figure:
+    fig = figure_of([_arm_name(arm) for arm in arms], "severity", quantity, yaxis=PERCENT_AXIS)
     for i, arm in enumerate(arms):
         own = rows.filter(pl.col("arm") == arm).sort("severity")
         above, below = (own["high"] - own["value"]).to_list(), (own["value"] - own["low"]).to_list()
@@ -476,11 +488,12 @@ def _share(row: Mapping[str, Any]) -> Html:
     return join([percent(row["value"]), tag("small", between(percent(row["low"]), percent(row["high"])))])
 
 
-def _gains(rows: pl.DataFrame, arms: Sequence[str], over: str, seeds: int) -> Section:
+def _gains(rows: pl.DataFrame, arms: Sequence[str], over: str, seeds: int, quantity: str) -> Section:
     others = [arm for arm in arms if arm != over]
     lines = [_arms_line(rows, condition, others, _gain_cell) for condition in _conditions(rows)]
     table = tag("article", grid(["", *map(_arm_name, others)], lines), cls="card")
-    lead = f"On the same images with the same seeds, in points with 95 % intervals; {_scatter(seeds)}."
+    unit = "points of mAP" if quantity == MAP else "points"
+    lead = f"On the same images with the same seeds, in {unit} with 95 % intervals; {_scatter(seeds)}."
     return Section(f"Gains over {_arm_name(over)}", table, f"Over {_arm_name(over)}", lead)
 
 
@@ -511,19 +524,20 @@ def _by_shift(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
 
 
 def _trainings(rows: Sequence[Mapping[str, Any]]) -> Section:
+    # Detectors have no validation accuracy.
+    validated = any(row["accuracy"] is not None for row in rows)
     lines = [
         [
             tag("a", row["name"], href=row["page"]),
             row["arm"],
             row["seed"],
-            percent(row["accuracy"]),
+            *([percent(row["accuracy"])] if validated else []),
             tag("code", row["model"]),
         ]
         for row in rows
     ]
-    table = tag(
-        "article", grid(["training", "arm", "seed", "validation", "model"], lines, text=2), cls="card"
-    )
+    header = ["training", "arm", "seed", *(["validation"] if validated else []), "model"]
+    table = tag("article", grid(header, lines, text=2), cls="card")
     return Section(
         "The trainings",
         table,

@@ -7,6 +7,7 @@ covers 0..1 in both directions and the centre of an image of width w is at w / 2
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -184,14 +185,69 @@ class Radial:
         there or at a corner; the coordinate along it grows steadily. Further points make the area exact to
         one part in a thousand.
         """
-        x0, y0, x1, y1 = corners
-        x, y = self.size[1] / 2, self.size[0] / 2
-        across = np.unique(np.clip([*np.linspace(x0, x1, 17), x], x0, x1))
-        down = np.unique(np.clip([*np.linspace(y0, y1, 17), y], y0, y1))
-        sides = [
-            np.column_stack([across, np.full_like(across, y0)])[:-1],
-            np.column_stack([np.full_like(down, x1), down])[:-1],
-            np.column_stack([across, np.full_like(across, y1)])[:0:-1],
-            np.column_stack([np.full_like(down, x0), down])[:0:-1],
-        ]
-        return np.concatenate(sides)
+        return _radial_outline(corners, self.size, ())
+
+
+def _radial_outline(corners: Corners, size: Size, radii: Sequence[float]) -> Points:
+    """Return the corners of a box, points along its sides, those nearest to the centre of the image, and
+    those at ``radii`` from it.
+    """
+    x0, y0, x1, y1 = corners
+    x, y = size[1] / 2, size[0] / 2
+
+    def along(low: float, high: float, centre: float, offsets: Sequence[float]) -> NDArray[np.float64]:
+        at = [math.sqrt(r * r - d * d) for r in radii for d in offsets if r > abs(d)]
+        places = [*np.linspace(low, high, 17), centre, *(centre + a for a in at), *(centre - a for a in at)]
+        return np.unique(np.clip(places, low, high))
+
+    across = along(x0, x1, x, (y0 - y, y1 - y))
+    down = along(y0, y1, y, (x0 - x, x1 - x))
+    sides = [
+        np.column_stack([across, np.full_like(across, y0)])[:-1],
+        np.column_stack([np.full_like(down, x1), down])[:-1],
+        np.column_stack([across, np.full_like(across, y1)])[:0:-1],
+        np.column_stack([np.full_like(down, x0), down])[:0:-1],
+    ]
+    outline = np.concatenate(sides)
+    return outline if len(outline) else rectangle(corners)  # a box without extent is a point
+
+
+@dataclass(frozen=True, eq=False)
+class RadialTable:
+    """A change of distances from the centre that is known at many of them, such as that of a traced lens.
+
+    Between two of them it is a straight line, and beyond the last one distances stay in proportion, so that
+    both directions are exact inverses.
+
+    Attributes:
+        original: Distances in the original image relative to the half diagonal, rising from 0.
+        changed: The same distances in the changed image, rising from 0.
+        size: The size of the image.
+    """
+
+    original: NDArray[np.float64]
+    changed: NDArray[np.float64]
+    size: Size
+
+    def forward(self, points: Points) -> Points:
+        return self._moved(points, self.original, self.changed)
+
+    def inverse(self, points: Points) -> Points:
+        return self._moved(points, self.changed, self.original)
+
+    def _moved(self, points: Points, before: NDArray[np.float64], after: NDArray[np.float64]) -> Points:
+        centre = np.array([self.size[1], self.size[0]], np.float64) / 2
+        offset = (points - centre) / math.hypot(*centre)
+        radius = np.hypot(offset[..., 0], offset[..., 1])
+        beyond = radius * (after[-1] / before[-1])
+        moved = np.where(radius > before[-1], beyond, np.interp(radius, before, after))
+        middle = after[1] / before[1]
+        factor = np.where(radius > 0, moved / np.where(radius > 0, radius, 1), middle)
+        return np.asarray(centre + offset * factor[..., None] * math.hypot(*centre))
+
+    def outline(self, corners: Corners) -> Points:
+        """Return the points of ``Radial.outline``, and those at which the change of scale turns around."""
+        ratio = self.changed[1:] / self.original[1:]
+        turns = np.flatnonzero(np.diff(np.sign(np.diff(ratio))) != 0) + 2
+        half = math.hypot(*self.size) / 2
+        return _radial_outline(corners, self.size, (self.original[turns] * half).tolist())

@@ -33,7 +33,7 @@ def warped(image: ImageF32, map_: PointMap) -> ImageF32:
     """Return the image after a geometric change, clipped to 0..1.
 
     Args:
-        image: H x W x 3.
+        image: H x W x C.
         map_: The change.
     """
     height, width = image.shape[:2]
@@ -65,7 +65,7 @@ def _from_pyramid(image: ImageF32, places: Grid, reduction: Grid) -> ImageF32:
     """Mix two copies of the image, each half as large as the one before, so that the mix has the reduction of
     each pixel.
     """
-    out = np.zeros((*places.shape[:2], 3), np.float32)
+    out = np.zeros((*places.shape[:2], image.shape[2]), np.float32)
     level = image
     for halvings in range(int(np.ceil(reduction.max())) + 1):
         weight = np.clip(1 - np.abs(reduction - halvings), 0, 1).astype(np.float32)
@@ -80,13 +80,13 @@ def _from_pyramid(image: ImageF32, places: Grid, reduction: Grid) -> ImageF32:
 
 def interpolated(image: ImageF32, x: Grid, y: Grid) -> ImageF32:
     """Return the image at points, in px from its top left corner, by cubic interpolation."""
-    height, width = image.shape[:2]
+    height, width, channels = image.shape
     padded = np.pad(image, ((MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)), constant_values=GREY)
-    flat, stride = padded.reshape(-1, 3), width + 2 * MARGIN
+    flat, stride = padded.reshape(-1, channels), width + 2 * MARGIN
     col, across = _split(x, width)
     row, down = _split(y, height)
     first = (row - 1 + MARGIN) * stride + (col - 1 + MARGIN)
-    out = np.zeros((*x.shape, 3), np.float32)
+    out = np.zeros((*x.shape, channels), np.float32)
     for i in range(4):
         line = np.zeros_like(out)
         for j in range(4):

@@ -327,7 +327,7 @@ class Percentile:
         self._bins: NDArray[np.int64] | None = None
 
     def add(self, values: NDArray[np.float32]) -> None:
-        self._values.append(values.astype(np.float32).ravel())
+        self._values.append(values.astype(np.float32, order="C").ravel())
         self._count += values.size
         if sum(map(len, self._values)) > MAX_EXACT_VALUES:
             self._fold()
@@ -342,12 +342,15 @@ class Percentile:
     def value(self, percent: float) -> float:
         """Return a percentile of all values added so far; histogram bins are interpolated linearly."""
         if self._bins is None:
+            if len(self._values) > 1:
+                self._values = [np.concatenate(self._values)]
             position = percent / 100 * (self._count - 1)
-            around_indexes = [int(position), min(int(position) + 1, self._count - 1)]
-            around_values = np.partition(np.concatenate(self._values), around_indexes)[around_indexes].astype(
-                np.float64
-            )
-            return float(np.quantile(around_values, position - around_indexes[0]))
+            index = int(position)
+            values = self._values[0]  # a copy, whose order does not matter
+            # NumPy selects one place much faster than two.
+            values.partition(index)
+            around = np.array([values[index], values[index + 1 :].min(initial=np.inf)], np.float64)
+            return float(np.quantile(around[: self._count - index], position - index))
         if self._values:
             self._fold()
         below = np.cumsum(self._bins)

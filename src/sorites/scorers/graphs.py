@@ -253,7 +253,7 @@ def _vim(n: Nodes, scorer: vim.vim, params: Mapping[str, Any]) -> str:
 
 
 def _react(n: Nodes, scorer: shaping.react, params: Mapping[str, Any]) -> str:
-    over = n.add("Sub", n.inputs(), n.constant(scorer._clip))
+    over = n.add("Sub", n.inputs(), n.constant(scorer.limits[0]))
     excess = n.add("Max", over, n.constant(np.zeros((1, n.width))))
     logits = n.add("Sub", n.logits, n.linear(excess, scorer.ready(scorer._weight)))
     return n.negative_energy(logits, n.classes)

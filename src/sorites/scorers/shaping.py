@@ -27,6 +27,7 @@ from sorites.scorers.base import (
     percent,
     scored,
 )
+from sorites.scorers.products import block_product, positions_are_alike, sparse_product
 
 # Up to this share of nonzero features a sparse product is faster than a dense one.
 MAX_SPARSE_SHARE = 0.2
@@ -62,57 +63,68 @@ class _HeadScorer(Fitted):
         """
         if share > MAX_SPARSE_SHARE:
             return (rows.astype(np.float64) @ self.ready(self._weight).T).astype(np.float32)
-        from scipy import sparse
-
-        used = rows != 0
-        nonzero = np.flatnonzero(used)
-        counts = np.count_nonzero(used, axis=1)
-        columns = nonzero - np.repeat(np.arange(len(rows)) * rows.shape[1], counts)
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        sparse_rows = sparse.csr_array(
-            (rows.ravel()[nonzero], columns.astype(np.int32), ends.astype(np.int32)), shape=rows.shape
-        )
-        return np.asarray(sparse_rows @ self._columns)
+        return sparse_product(rows, self._columns)
 
 
-@add_scorer
-class react(_HeadScorer):
-    """Energy with features clipped at a ``percentile`` of all training activations (Sun, Guo and Li 2021).
+class _ClippingScorer(_HeadScorer):
+    """Base class of scorers that limit features by percentiles of all training activations.
 
-    The percentile is exact for up to four million activations, otherwise within 0.05 %. Most features are
-    not clipped, so the contribution of the clipped-off part is subtracted from the logits.
+    Percentiles are exact for up to four million activations, otherwise within 0.05 %.
     """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
-    ranges: ClassVar = {"percentile": (85, 90, 95, 99)}
-
-    def __init__(self, percentile: float = 90) -> None:
-        super().__init__()
-        self.percentile = percent(percentile, "react")
+    version: ClassVar[int | str] = 3
+    percentiles: tuple[float, ...]
+    changed: float
+    """The share of features that change, approximately."""
 
     def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
         activations = Percentile()
         for batch in self.training(batches):
             activations.add(batch.features)
-        self._clip = np.float32(activations.value(self.percentile))
+        self.limits = tuple(np.float32(activations.value(part)) for part in self.percentiles)
         self._set_head(head)
         return self
 
-    def __call__(self, outputs: Outputs) -> Score:
-        weight = self.ready(self._weight)
-        rows, logits = (
-            features_of(outputs, self.name, weight.shape[1]),
-            logits_of(outputs, self.name, len(weight)),
-        )
-        return narrow_scored(self._energy, rows, logits)
+    def limited(self, rows: Narrow) -> Narrow:
+        """Return the features passed to the last layer in place of ``rows``."""
+        return rows
 
-    def _energy(self, rows: Narrow, logits: Narrow) -> Narrow:
-        excess = self.product(np.maximum(rows - self._clip, 0), 1 - self.percentile / 100)
+    def __call__(self, outputs: Outputs) -> Score:
+        weight, bias = self.ready(self._weight), self.ready(self._bias).astype(np.float32)
+        rows = features_of(outputs, self.name, weight.shape[1])
+        if positions_are_alike(weight.shape[1], len(weight)):
+            return narrow_scored(lambda rows: self._energy(rows, bias), rows)
+        return narrow_scored(self._corrected_energy, rows, logits_of(outputs, self.name, len(weight)))
+
+    def _energy(self, rows: Narrow, bias: Narrow) -> Narrow:
+        logits = block_product(self.limited(rows), self._columns)
+        logits += bias
+        return -logsumexp(logits, out=logits)
+
+    def _corrected_energy(self, rows: Narrow, logits: Narrow) -> Narrow:
+        """Return the energy of the logits minus the contribution of what is cut off from few features."""
+        excess = self.product(rows - self.limited(rows), self.changed)
         return -logsumexp(np.subtract(logits, excess, out=excess), out=excess)
 
 
 @add_scorer
-class vra(_HeadScorer):
+class react(_ClippingScorer):
+    """Energy with features clipped at a ``percentile`` of all training activations (Sun, Guo and Li 2021)."""
+
+    ranges: ClassVar = {"percentile": (85, 90, 95, 99)}
+
+    def __init__(self, percentile: float = 90) -> None:
+        super().__init__()
+        self.percentile = percent(percentile, "react")
+        self.percentiles, self.changed = (self.percentile,), 1 - self.percentile / 100
+
+    def limited(self, rows: Narrow) -> Narrow:
+        return np.minimum(rows, self.limits[0])
+
+
+@add_scorer
+class vra(_ClippingScorer):
     """Energy with small features set to 0 and large ones clipped (Xu et al. 2023).
 
     The limits are the percentiles ``low`` and ``high`` of all training activations, as in OpenOOD, which
@@ -120,7 +132,6 @@ class vra(_HeadScorer):
     same where the lower limit is 0, as for most features after a ReLU.
     """
 
-    needs: ClassVar = frozenset({"training", "features", "head"})
     ranges: ClassVar = {"low": (1, 5, 10, 15), "high": (85, 90, 95, 99)}
 
     def __init__(self, low: float = 10, high: float = 90) -> None:
@@ -128,28 +139,13 @@ class vra(_HeadScorer):
         self.low, self.high = percent(low, "vra"), percent(high, "vra")
         if low >= high:
             raise SoritesError(f"scorer vra: expected low below high, got {low!r} and {high!r}")
+        self.percentiles, self.changed = (self.low, self.high), 1 - (self.high - self.low) / 100
 
-    def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
-        activations = Percentile()
-        for batch in self.training(batches):
-            activations.add(batch.features)
-        self._least, self._most = (np.float32(activations.value(part)) for part in (self.low, self.high))
-        self._set_head(head)
-        return self
-
-    def __call__(self, outputs: Outputs) -> Score:
-        weight = self.ready(self._weight)
-        rows, logits = (
-            features_of(outputs, self.name, weight.shape[1]),
-            logits_of(outputs, self.name, len(weight)),
-        )
-        return narrow_scored(self._energy, rows, logits)
-
-    def _energy(self, rows: Narrow, logits: Narrow) -> Narrow:
-        """Return the energy; few features change, so what is taken away is subtracted from the logits."""
-        removed = np.where(rows < self._least, rows, np.maximum(rows - self._most, 0))
-        excess = self.product(removed, 1 - self.high / 100 + (self.low / 100 if self._least > 0 else 0))
-        return -logsumexp(np.subtract(logits, excess, out=excess), out=excess)
+    def limited(self, rows: Narrow) -> Narrow:
+        least, most = self.limits
+        limited = np.minimum(rows, most)
+        limited *= rows >= least
+        return limited
 
 
 @add_scorer

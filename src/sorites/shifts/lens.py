@@ -16,17 +16,20 @@ from typing import Any, get_args
 
 import numpy as np
 
-from sorites.core import SHIFTS, ImageF32, Shift
+from sorites.core import SHIFTS, Box, ImageF32, Shift
 from sorites.core.errors import SoritesError
 from sorites.lenses import store
 from sorites.lenses import tolerances as store_of
 from sorites.optics.convolve import Kernel, Library, Padding, check_library
 from sorites.optics.convolve import sweep as convolve
 from sorites.optics.develop import linear_from_srgb
+from sorites.optics.projection import Places
 from sorites.optics.tracing.blur import AZIMUTHS, FIELDS
 from sorites.optics.tracing.field import Spectrum, TiledImage, Tiling, transfer
+from sorites.scenes.moved_boxes import boxes_after_map
 from sorites.shifts.aberration import check_linear, displayed, point, version_with
 from sorites.shifts.digital import jpeg
+from sorites.shifts.lens_geometry import Geometry, green_map
 
 ABOUT = (
     "Blur like a real lens at a distance from the image centre; each sample draws an azimuth"
@@ -149,8 +152,13 @@ WHOLE_LENS_ABOUT = (
 VERSION = 2
 
 
-def lens_whole_shift(lenses: LensSet, corner: float, version: str) -> Shift:
+def lens_whole_shift(lenses: LensSet, corner: float, version: str, geometry: Geometry | None = None) -> Shift:
     """Return the shift for a set of lenses; see ``whole_lens_options``."""
+    parts = geometry or Geometry()
+
+    @functools.lru_cache(maxsize=64)
+    def places_of(name: str) -> Places:
+        return lenses.entry(name).places(corner, parts.rectified)
 
     def transformed(name: str, tiling: Tiling) -> Spectrum:
         return transfer(lenses.entry(name).around(), tiling)
@@ -164,11 +172,22 @@ def lens_whole_shift(lenses: LensSet, corner: float, version: str) -> Shift:
         scenes: dict[int, TiledImage] = {}
         for params in settings:
             side = _kernels(lenses, params.get("lens")).shape[-1]
-            first = TiledImage(image, side, corner)
-            scene = scenes.setdefault(first.tiling.reach, first)
-            quality = round(lenses.entry(params["lens"]).quality, 5)
+            chosen = {"quality": round(lenses.entry(params["lens"]).quality, 5)}
+            if parts.changes:
+                scene, moved = projected(image, params["lens"])
+                chosen |= moved
+            else:
+                first = TiledImage(image, side, corner)
+                scene = scenes.setdefault(first.tiling.reach, first)
             taps = (many if scene.tiling.small else few)(params["lens"], scene.tiling)
-            yield _blur_tiles(scene, taps), {"quality": quality}
+            yield _blur_tiles(scene, taps), chosen
+
+    def projected(image: ImageF32, name: str) -> tuple[TiledImage, dict[str, float]]:
+        """Return the image before the blur, and the distortion of its corners if there is any."""
+        entry, places = lenses.entry(name), places_of(name)
+        before = parts.before_blur(image, places, entry.about.pitch_um)
+        scene = TiledImage(before, entry.arrays["kernels"].shape[-1], corner, (places.seen, places.fields))
+        return scene, {} if parts.rectified else {"distortion": round(places.distortion, 5)}
 
     def apply(image: ImageF32, params: Any, rng: np.random.Generator) -> tuple[ImageF32, Mapping[str, Any]]:
         return next(sweep(image, [params], rng))
@@ -187,6 +206,15 @@ def lens_whole_shift(lenses: LensSet, corner: float, version: str) -> Shift:
         stage="optics",
     )
     shift.sweeper(sweep)
+    if not parts.rectified:
+
+        @shift.box_mover
+        def move(
+            boxes: Sequence[Box], params: Any, rng: np.random.Generator, size: tuple[int, int]
+        ) -> Sequence[Box]:
+            _kernels(lenses, params.get("lens"))
+            return boxes_after_map(boxes, green_map(places_of(params["lens"]), size), size)
+
     return shift
 
 
@@ -203,12 +231,23 @@ def _blur_tiles(scene: TiledImage, taps: Spectrum) -> ImageF32:
     return image
 
 
-def whole_lens_options(*, lenses: str | None = None, corner: float = 1.0) -> Shift:
+def whole_lens_options(
+    *,
+    lenses: str | None = None,
+    corner: float = 1.0,
+    rectified: bool = True,
+    lateral_colour: bool = False,
+    illumination: bool = False,
+) -> Shift:
     """Return the shift for the lenses of a folder.
 
     Args:
         lenses: A folder made by ``sorites lens import``; None uses the fifteen built-in lenses.
         corner: The position of the image corners, relative to the half field of view of the lens (0 to 1).
+        rectified: Whether the camera corrects the distortion of the lens. If not, the image is distorted, and
+            ground-truth boxes move with it.
+        lateral_colour: Whether red and blue light lands beside green light, as traced.
+        illumination: Whether the light falls off towards the corners as traced, in linear light.
     """
     if not 0 < corner <= 1:
         raise SoritesError(
@@ -217,9 +256,14 @@ def whole_lens_options(*, lenses: str | None = None, corner: float = 1.0) -> Shi
         )
     folder = store.builtin() if lenses is None else Path(lenses)
     loaded = LensSet(folder)
+    geometry = Geometry(rectified, lateral_colour, illumination)
     if lenses is not None:
         store.warn_of_rotation(map(loaded.entry, loaded.names))
-    return lens_whole_shift(loaded, corner, f"{VERSION} {store.version(folder)}")
+    if geometry.changes:
+        for name in loaded.names:
+            loaded.entry(name).places(corner, rectified)
+    version = geometry.version(f"{VERSION} {store.version(folder)}")
+    return lens_whole_shift(loaded, corner, version, geometry)
 
 
 SHIFTS.add(

@@ -16,7 +16,7 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.core.errors import MissingExtra, SoritesError, UnknownName
-from sorites.core.messages import command, option
+from sorites.core.messages import option
 from sorites.core.progress import Bar, TextBar
 from sorites.core.rng import digest
 from sorites.evaluation.engines import ENGINES
@@ -28,6 +28,8 @@ from sorites.models.trained import read_record
 from sorites.reports.training import arms_page
 from sorites.suites.suite import load as load_suite
 from sorites.training import history
+from sorites.training.detection.arms import box_results
+from sorites.training.detection.steps import refuse_moves
 from sorites.training.loop import PAGE as TRAINING_PAGE
 from sorites.training.loop import named_changes, no_progress, train
 from sorites.training.recipe import Recipe, load
@@ -129,6 +131,21 @@ def comparison_tables(table: pl.LazyFrame, members: Sequence[Member]) -> dict[st
     others = [arm for arm in arms[1:] if arm != "optics"]
     if "optics" in arms[1:] and others:
         tables["over_optics"] = gains(rows.filter(pl.col("arm").is_in(["optics", *others])), "optics")
+    return tables
+
+
+def box_comparison_tables(table: pl.LazyFrame, members: Sequence[Member]) -> dict[str, pl.DataFrame]:
+    """Return the tables of ``comparison_tables`` for detectors, with mAP in the place of accuracy."""
+    arms = list(dict.fromkeys(member.arm for member in members))
+    results = box_results(table, {member.name: (member.arm, member.seed) for member in members})
+    tables = {
+        "accuracies": results.precisions(GROUP),
+        "gains": results.gains(arms[0], GROUP),
+        "shift_gains": results.gains(arms[0], ("shift", "severity")),
+    }
+    others = [arm for arm in arms[1:] if arm != "optics"]
+    if "optics" in arms[1:] and others:
+        tables["over_optics"] = results.gains("optics", GROUP).filter(pl.col("arm") != arms[0])
     return tables
 
 
@@ -267,12 +284,6 @@ def prepare(
 ) -> Comparison:
     """Return a comparison after loading and checking all its parts, so that mistakes fail early."""
     base = load(recipe).override(named_changes(changes))
-    if base.task == "boxes":
-        raise SoritesError(
-            f"Recipe {base.name} trains detectors, whose arms are compared in mAP: train each with"
-            f" {command('train run', base.name, augment='NAME', out='DIR')}, evaluate them in one run, and"
-            f" compare its models with {command('compare', 'RUN', 'RUN', base_model='A', model='B')}"
-        )
     selected = tuple(suites) or base.suites
     if not selected:
         raise SoritesError(
@@ -293,7 +304,9 @@ def _check_augmentations(comparison: Comparison) -> None:
         raise MissingExtra("training", "train") from error
     for arm in comparison.arms:
         augment = Member(arm, comparison.recipe.seed).recipe(comparison.recipe).augment
-        module.of_recipe(augment.names, comparison.recipe.data.size or 32, augment.options)
+        made = module.of_recipe(augment.names, comparison.recipe.data.size or 32, augment.options)
+        if comparison.recipe.task == "boxes":
+            refuse_moves(made, augment.names)
 
 
 class OneTraining(Protocol):
@@ -427,8 +440,11 @@ class Results(NamedTuple):
 
 def write_results(comparison: Comparison, tables: Mapping[str, pl.LazyFrame]) -> Results:
     """Write the page of the arms and ``gains.csv``."""
-    by_suite = {suite: comparison_tables(table, comparison.members) for suite, table in tables.items()}
+    detectors = comparison.recipe.task == "boxes"
+    tables_of = box_comparison_tables if detectors else comparison_tables
+    by_suite = {suite: tables_of(table, comparison.members) for suite, table in tables.items()}
     about = {"recipe": comparison.recipe.name, "arms": comparison.arms, "seeds": comparison.seeds}
+    about["quantity"] = "mAP" if detectors else "accuracy"
     about["trainings"] = [_entry(comparison, member) for member in comparison.members]
     page, file = comparison.out / PAGE, comparison.out / GAINS
     arms_page(about, by_suite, page)

@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from scipy import stats
+from tests.schemas import problems
 from typer.testing import CliRunner
 
 import sorites
@@ -99,6 +100,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def made(run: Run) -> Path:
     sorites.guard(run.folder, "mds", out=run.folder.parent / "made")
     return run.folder.parent / "made" / "guard.json"
+
+
+def test_the_file_is_as_its_published_schema_says(made: Path) -> None:
+    assert problems(made, "guard") == []
 
 
 def files(run: Run) -> list[Path]:

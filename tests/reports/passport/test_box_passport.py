@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from tests.schemas import problems
 
 from sorites import core
 from sorites.analysis.passport.document import BoxPassport, read_passport
@@ -156,6 +157,8 @@ def test_every_number_follows_from_the_tables(home: Path) -> None:
     page = (home / "p/passport.html").read_text()
     assert page.count('class="lost"') >= 2
     assert "half of the objects" in (home / "p/model_card.md").read_text()
+    assert "half of the objects" in (home / "p/robustness_record.md").read_text()
+    assert problems(home / "p/passport.json", "passport-boxes") == []
 
 
 @pytest.mark.slow

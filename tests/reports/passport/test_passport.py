@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 
 import polars as pl
 import pytest
+from huggingface_hub import ModelCard
+from tests.schemas import problems
 
 import sorites
 from sorites import core
@@ -22,6 +24,7 @@ from sorites.analysis.passport.document import Passport, read_passport
 from sorites.core.errors import Damaged, SoritesError
 from sorites.core.table import read
 from sorites.io.digests import read_sealed, write_sealed
+from sorites.reports.passport.numbers import title
 from sorites.reports.passport.passport import passport
 
 pytestmark = pytest.mark.slow
@@ -72,6 +75,10 @@ def test_files_agree_and_are_escaped(home: Path) -> None:
     badge = ElementTree.fromstring((home / "p/badge.svg").read_text())
     assert badge.tag.endswith("svg")
     assert "sorites mine 3" in (home / "p/badge.svg").read_text()
+    assert problems(home / "p/passport.json", "passport") == []
+    record = (home / "p/robustness_record.md").read_text()
+    assert "not a certificate" in record
+    assert all(f"| {title(dial.shift)} |" in record for dial in found.dials)
     card = (home / "p/model_card.md").read_text()
     assert found.hash[:16] in card
     rows = [line for line in card.splitlines() if line.startswith("|")]
@@ -80,6 +87,11 @@ def test_files_agree_and_are_escaped(home: Path) -> None:
     assert "JPEG quality" in page
     assert found.hash in page
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
+    # The reader of the Hugging Face Hub finds the results in the head of the card.
+    results = ModelCard.load(home / "p/model_card.md").data.eval_results
+    values = {(result.dataset_split, result.metric_type): result.metric_value for result in results}
+    assert values == {("clean", "accuracy"): found.clean.value, ("shifted", "accuracy"): found.shifted.value}
+    assert {result.task_type for result in results} == {"image-classification"}
 
 
 def test_the_same_again_does_nothing_and_another_folder_says_the_same(home: Path) -> None:

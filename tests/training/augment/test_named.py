@@ -61,7 +61,7 @@ def test_options_go_to_the_one_that_is_named():
         ("cascade", {"scaled": 4}, "no option of the augmentation cascade named 'scaled'"),
         ("none", {"severity": 4}, "It has none"),
         ("lens", {"padding": "zeros"}, "no option of the augmentation lens named 'padding'"),
-        ("fog", {"severity": 4}, "It has options, probability, settings"),
+        ("fog", {"strength": 4}, "It has options, probability, settings"),
     ],
 )
 def test_unknown_names_are_told_with_the_nearest(spec, options, said):

@@ -30,6 +30,7 @@ class Images(Dataset):
 
 KINDS = {
     "array": lambda p: p,
+    "float array": lambda p: p.astype(np.float64) / 255,
     "pillow": Image.fromarray,
     "tensor": lambda p: torch.from_numpy(p).permute(2, 0, 1),
     "floats": lambda p: torch.from_numpy(p).permute(2, 0, 1).float() / 255,
@@ -40,7 +41,8 @@ def as_bytes(obj):
     if isinstance(obj, torch.Tensor):
         obj = obj.permute(1, 2, 0).numpy()
         return obj if obj.dtype == np.uint8 else np.floor(obj * 255 + 0.5).astype(np.uint8)
-    return np.asarray(obj)
+    array = np.asarray(obj)
+    return array if array.dtype == np.uint8 else np.floor(array * 255 + 0.5).astype(np.uint8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -88,7 +90,7 @@ def test_a_seed_decides_and_pickling_keeps_it():
     "given",
     [
         np.zeros((8, 8, 2), np.uint8),
-        np.zeros((8, 8, 3)),
+        np.zeros((8, 8, 3), np.int32),
         torch.zeros(8, 8, 3),
         "x.png",
         Image.new("CMYK", (8, 8)),

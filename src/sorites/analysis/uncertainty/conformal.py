@@ -26,7 +26,7 @@ from sorites.analysis.uncertainty.kept import (
     KeptLogits,
     Logits,
     groups,
-    logits_reader,
+    open_kept,
     softmax,
 )
 from sorites.analysis.uncertainty.scores import METHODS, of_answers, threshold, weighted_thresholds
@@ -34,10 +34,7 @@ from sorites.core import CLEAN
 from sorites.core.errors import InvalidOption, SoritesError, UnknownName
 from sorites.core.labels import Labels
 from sorites.core.messages import option
-from sorites.core.table import RunLike, Table, run_folder
-from sorites.evaluation.combine import read
-from sorites.evaluation.reopen import class_names
-from sorites.evaluation.storage.record import read_record
+from sorites.core.table import RunLike, Table
 from sorites.metrics.intervals import clustered_mean, clustered_share_bounds
 
 # Calibration images that are weighted, at most; the first in the order of their samples' hashes.
@@ -87,13 +84,10 @@ def conformal(
     Raises:
         SoritesError: The run kept no logits, or lacks the measure.
     """
-    folder = run_folder(run)
-    record = read_record(folder)
-    table, reader = read(folder), logits_reader(folder)
-    names = list(models) or sorted(record.models)
-    for name in set(names) - set(record.models):
-        raise UnknownName("model", name, record.models)
-    frames = [coverage(table, name, reader, class_names(record), alpha, methods, measure) for name in names]
+    kept = open_kept(run, models)
+    frames = [
+        coverage(kept.table, name, kept.reader, kept.labels, alpha, methods, measure) for name in kept.models
+    ]
     return pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
 
 

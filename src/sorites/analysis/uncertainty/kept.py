@@ -11,12 +11,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites.core import CLEAN
-from sorites.core.errors import SoritesError
+from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.core.rng import digest, rng_for
-from sorites.core.table import Table
+from sorites.core.table import RunLike, Table, run_folder
+from sorites.evaluation.combine import read
+from sorites.evaluation.reopen import class_names
 from sorites.evaluation.storage import shards
+from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.tensors import read_tensors
 from sorites.io.stores import to_path
 from sorites.metrics.rows import judged_rows, select_rows
@@ -35,13 +38,46 @@ def logits_reader(run: str | Path) -> Logits | None:
     if not shards.tensor_files(folder, shards.FEATURES):
         return None
 
-    def read(model: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+    def logits(model: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         for path in shards.all_features(folder, model):
             header, arrays = read_tensors(path, ("image_id",), ("logits",))
             if "logits" in arrays:
                 yield header["image_id"], arrays["logits"]
 
-    return read
+    return logits
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRun:
+    """A run with its kept logits: its table, their reader, its classes, and the chosen models."""
+
+    table: Table
+    reader: Logits | None
+    labels: Labels | None
+    models: Sequence[str]
+
+
+def open_kept(run: str | Path | RunLike, models: Sequence[str] = ()) -> KeptRun:
+    """Open a run folder.
+
+    Args:
+        run: The folder, or a ``Run``.
+        models: Only these models; default: all.
+
+    Raises:
+        UnknownName: The run has no such model.
+    """
+    folder = run_folder(run)
+    record = read_record(folder)
+    for name in models:
+        if name not in record.models:
+            raise UnknownName("model", name, record.models)
+    return KeptRun(
+        read(folder),
+        logits_reader(folder),
+        class_names(record),
+        tuple(models) or tuple(sorted(record.models)),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,17 +29,14 @@ from sorites.analysis.uncertainty.kept import (
     KeptLogits,
     Logits,
     groups,
-    logits_reader,
+    open_kept,
     softmax,
 )
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels
-from sorites.core.table import RunLike, Table, run_folder
-from sorites.evaluation.combine import read
+from sorites.core.table import RunLike, Table
 from sorites.evaluation.plan import same_answers
-from sorites.evaluation.reopen import class_names
-from sorites.evaluation.storage.record import read_record
 from sorites.metrics.intervals import clustered_mean
 
 BINS = 15
@@ -191,13 +188,8 @@ def recalibrate(
     Raises:
         SoritesError: The run kept no logits, or has too few clean images.
     """
-    folder = run_folder(run)
-    record = read_record(folder)
-    table, reader = read(folder), logits_reader(folder)
-    names = list(models) or sorted(record.models)
-    for name in set(names) - set(record.models):
-        raise UnknownName("model", name, record.models)
-    frames = [recalibrated(table, name, reader, class_names(record), methods) for name in names]
+    kept = open_kept(run, models)
+    frames = [recalibrated(kept.table, name, kept.reader, kept.labels, methods) for name in kept.models]
     return pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
 
 

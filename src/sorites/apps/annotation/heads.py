@@ -1,8 +1,8 @@
 """Linear heads that predict time, weather and location from a frozen model's features.
 
-FOCUS puts linear heads on a frozen network (Kattakinda & Feizi, ICML 2022, section 5). Time and weather have
-one word each; an image may have several locations, so each location is a binary problem. Objects are split
-three ways: for training, for calibration of the confidence, and for measuring the agreement.
+FOCUS puts linear heads on a frozen network (Kattakinda & Feizi, ICML 2022, section 4.4). Time and weather
+have one word each; an image may have several locations, so each location is a binary problem. Objects
+are split three ways: for training, for calibration of the confidence, and for measuring the agreement.
 
 A head knows only images like its training images: trained on composites, it calls ordinary photographs
 "night" with a confidence of .99, and no temperature helps. So the features of training images are stored, and
@@ -35,7 +35,7 @@ from sorites.sources.papers.focus import WORDS
 # Agreement of predictions with annotations.
 
 
-# Agreement of FOCUS's heads with annotators on ImageNet (section 5).
+# Agreement of FOCUS's heads with annotators on ImageNet (section 4.4).
 PUBLISHED_AGREEMENT = {"time": 0.74, "weather": 0.71, "location": 0.75}
 
 CALIBRATION_BINS = 10

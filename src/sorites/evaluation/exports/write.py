@@ -12,7 +12,9 @@ from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.table import RunLike, run_folder
 from sorites.evaluation.exports.coco import Exporting, write_coco
+from sorites.evaluation.exports.fiftyone import write_fiftyone
 from sorites.evaluation.exports.openood import write_openood
+from sorites.evaluation.exports.tables import write_csv, write_huggingface, write_parquet
 from sorites.evaluation.integrity.unfinished import unfinished
 from sorites.evaluation.options import ExportOptions
 from sorites.evaluation.plan import Plan
@@ -22,7 +24,14 @@ from sorites.evaluation.storage.record import read_record
 from sorites.io.paths import exists, is_dir
 
 # The writers by the name of the format.
-WRITERS: dict[str, Callable[[Exporting], None]] = {"coco": write_coco, "openood": write_openood}
+WRITERS: dict[str, Callable[[Exporting], None]] = {
+    "coco": write_coco,
+    "openood": write_openood,
+    "csv": write_csv,
+    "parquet": write_parquet,
+    "huggingface": write_huggingface,
+    "fiftyone": write_fiftyone,
+}
 
 
 def export(
@@ -38,7 +47,8 @@ def export(
 
     Args:
         run: A run folder, made by "sorites run"; may be on an object store: s3://BUCKET/RUN. Also a ``Run``.
-        kind: Format: coco (results and annotations of detectors), or openood (its result tables).
+        kind: Format: coco (boxes), openood (result tables), csv, parquet, huggingface (a dataset) or
+            fiftyone.
         out: The folder to make.
         models: Export only these models of the run.
         max_pixels: Refuse images with more pixels than this; default: 100 million.

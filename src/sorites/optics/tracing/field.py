@@ -133,9 +133,17 @@ class TiledImage:
         image: H x W x 3, float32 or 8 bits; its middle is on the axis.
         side: Side of the kernels in px.
         corner: Position of the image corners as a fraction of the half field.
+        places: Distances from the centre in half diagonals and the fractions of the half field there; by
+            default fields are in proportion to distances.
     """
 
-    def __init__(self, image: NDArray[np.generic], side: int, corner: float = 1.0) -> None:
+    def __init__(
+        self,
+        image: NDArray[np.generic],
+        side: int,
+        corner: float = 1.0,
+        places: tuple[Array, Array] | None = None,
+    ) -> None:
         if image.ndim != 3 or image.shape[2] != 3 or not image.size or side % 2 == 0:
             raise SoritesError(
                 f"field blur: expected an image of H x W x 3 and odd kernels, got {image.shape} and {side} px"
@@ -144,7 +152,7 @@ class TiledImage:
             raise SoritesError(
                 f"field blur: expected a corner above 0 and up to 1 of the half field, got {corner}"
             )
-        self.image, self.corner = image, corner
+        self.image, self.corner, self.places = image, corner, places
         self.tiling = tiling(image.shape[0], image.shape[1], side)
         self._cache: dict[tuple[int, int], Mapping[int, Spectrum]] = {}
 
@@ -195,7 +203,10 @@ class TiledImage:
         light = np.array(np.moveaxis(part, -1, 0), np.float32, order="C")
         light *= np.float32(1 / 255 if part.dtype == np.uint8 else 1)
         y, x = (down + 0.5 - tiles.height / 2)[:, None], (right + 0.5 - tiles.width / 2)[None]
-        field = (2 * self.corner / math.hypot(tiles.height, tiles.width)) * np.hypot(y, x)
+        if self.places is None:
+            field = (2 * self.corner / math.hypot(tiles.height, tiles.width)) * np.hypot(y, x)
+        else:
+            field = np.interp(2 / math.hypot(tiles.height, tiles.width) * np.hypot(y, x), *self.places)
         sector = (np.arctan2(y, x) * (SECTORS / 2 / math.pi)) % SECTORS
         shares = weights(field.astype(np.float32), sector.astype(np.float32))
         weighted = np.zeros((len(shares), 3, *tiles.size), np.float32)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 from sorites.analysis.passport.document import AnyPassport, BoxDial, BoxPassport, Dial, Number, Passport
@@ -51,7 +53,38 @@ CARD_NAME = "model_card.md"
 def write_card(passport: AnyPassport, folder: Path) -> None:
     """Write ``model_card.md``."""
     text = box_card(passport) if isinstance(passport, BoxPassport) else card(passport)
-    write_bytes(text.encode(), folder / CARD_NAME)
+    write_bytes(f"{front_matter(passport)}\n{text}".encode(), folder / CARD_NAME)
+
+
+def front_matter(passport: AnyPassport) -> str:
+    """Return the results as the ``model-index`` of a model card on the Hugging Face Hub (YAML).
+
+    A value is left out where it is missing. The name of a metric says its interval and number of samples,
+    for which the format has no fields. JSON is YAML, so each result is one line of JSON.
+    """
+    lines = ["---", "model-index:", f"- name: {json.dumps(passport.model.name)}", "  results:"]
+    lines += [f"  - {json.dumps(result, ensure_ascii=False)}" for result in _results(passport)]
+    return "\n".join([*lines, "---", ""])
+
+
+def _results(passport: AnyPassport) -> list[dict[str, Any]]:
+    boxes = isinstance(passport, BoxPassport)
+    task = {"type": "object-detection" if boxes else "image-classification"}
+    metric, first = "mean_average_precision" if boxes else "accuracy", passport.runs[0]
+    results = []
+    for name, number, mean in (("clean", passport.clean, ""), ("shifted", passport.shifted, "mean over ")):
+        if number.value is None:
+            continue
+        shown = f"{mean}{shift_count(passport)}" if mean else "clean images"
+        dataset = {
+            "name": f"{first.source}, {shown}",
+            "type": "sorites",
+            "config": f"{passport.battery.name} {passport.battery.version}",
+            "split": name,
+        }
+        value = {"type": metric, "value": number.value, "name": f"{shown}: {share(number)}"}
+        results.append({"task": task, "dataset": dataset, "metrics": [value]})
+    return results
 
 
 def card(passport: Passport) -> str:

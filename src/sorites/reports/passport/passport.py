@@ -22,6 +22,7 @@ from sorites.reports.passport.card import CARD_NAME, write_badge, write_card
 from sorites.reports.passport.card import NAME as BADGE
 from sorites.reports.passport.numbers import document
 from sorites.reports.passport.page import write_page
+from sorites.reports.passport.record import RECORD_NAME, write_record
 
 PAGE = "passport.html"
 
@@ -83,11 +84,14 @@ def write(request: Request, left_out: dict[str, str]) -> AnyPassport:
     write_json(content, request.folder)
     write_badge(content, request.folder)
     write_card(content, request.folder)
+    write_record(content, request.folder)
     if isinstance(content, BoxPassport):
         write_box_page(content, folders, request.folder / PAGE)
     else:
         write_page(content, folders, request.folder / PAGE)
-    files = {name: digest_of_file(request.folder / name) for name in (NAME, BADGE, CARD_NAME, PAGE)}
+    files = {
+        name: digest_of_file(request.folder / name) for name in (NAME, BADGE, CARD_NAME, RECORD_NAME, PAGE)
+    }
     write_sealed({"files": files}, request.folder / FILES)
     return content
 

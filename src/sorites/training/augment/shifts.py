@@ -25,6 +25,8 @@ class ShiftAugment(Augmentation):
         size: Side of the images in px.
         settings: Severities or grid settings to draw from uniformly; by default the published levels, or all
             settings.
+        severity: A severity instead of ``settings``, or the lowest and highest of a range from which one is
+            drawn uniformly for each image.
         probability: Probability of changing an image.
         options: Options of the shift.
     """
@@ -37,12 +39,18 @@ class ShiftAugment(Augmentation):
         size: int | None = None,
         *,
         settings: Sequence[SettingValue] | None = None,
+        severity: float | tuple[float, float] | None = None,
         probability: float = 1.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(size)
         self.shift = shift(name, **(options or {}))
         published: Sequence[SettingValue] = self.shift.levels or self.shift.settings
+        self.span = None if severity is None else self._span(severity)
+        if self.span is not None:
+            if settings is not None:
+                raise SoritesError(f"ShiftAugment: expected settings or a severity of {name}, got both")
+            settings = self.span
         self.settings = tuple(published if settings is None else settings)
         if not self.settings:
             raise SoritesError(f"ShiftAugment: need at least one setting of the shift {name}, got none")
@@ -55,6 +63,26 @@ class ShiftAugment(Augmentation):
         self.probability = float(probability)
         self._name, self._options = name, dict(options or {})
 
+    def _span(self, severity: float | tuple[float, float]) -> tuple[float, float]:
+        """Return the lowest and the highest severity."""
+        name, ends = self.shift.name, severity if isinstance(severity, tuple | list) else (severity, severity)
+        if not self.shift.levels:
+            raise SoritesError(
+                f"ShiftAugment: the shift {name} has settings and no severity, got {severity!r}"
+            )
+        numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
+        if len(ends) != 2 or not numbers or not 0 <= ends[0] <= ends[1] < np.inf:
+            expected = f"a severity in {self.shift.unit} or (lowest, highest), both at least 0"
+            raise SoritesError(f"ShiftAugment: expected {expected}, got {severity!r}")
+        return float(ends[0]), float(ends[1])
+
+    def _drawn_settings(self, number: int) -> Sequence[SettingValue]:
+        """Draw a setting for each image."""
+        if self.span is not None:
+            drawn: list[float] = self.uniform(number, low=self.span[0], high=self.span[1]).tolist()
+            return drawn
+        return [self.settings[i] for i in self.whole(number, below=len(self.settings)).tolist()]
+
     @property
     def moves_objects(self) -> bool:
         return self.shift.moves_objects
@@ -62,7 +90,7 @@ class ShiftAugment(Augmentation):
     def augment(self, images_u8: Tensor) -> Tensor:
         number = len(images_u8)
         is_shifted = self.uniform(number) < self.probability
-        settings = self.whole(number, below=len(self.settings)).tolist()
+        settings = self._drawn_settings(number)
         seeds = self.whole(number, below=2**62).tolist()
         out = images_u8.clone()
         indices = torch.nonzero(is_shifted)[:, 0]
@@ -71,11 +99,21 @@ class ShiftAugment(Augmentation):
         images = as_images(images_u8[indices.to(images_u8.device)])
         for index, image in zip(indices.tolist(), images, strict=True):
             rng = np.random.Generator(np.random.SFC64(seeds[index]))
-            image = self.shift(image, self.settings[settings[index]], rng)
+            image = self.shift(image, settings[index], rng)
             out[index] = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).to(
                 images_u8.device, images_u8.dtype
             )
         return out
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that make this augmentation again."""
+        return {
+            "name": self._name,
+            "severity": self.span,
+            "settings": None if self.span is not None else list(self.settings),
+            "probability": self.probability,
+            "options": dict(self._options),
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "shift": None}
@@ -85,7 +123,8 @@ class ShiftAugment(Augmentation):
         self.shift = shift(self._name, **self._options)
 
     def extra_repr(self) -> str:
-        return f"{self.shift.name!r}, settings={len(self.settings)}, probability={self.probability:g}"
+        drawn = f"settings={len(self.settings)}" if self.span is None else f"severity={self.span}"
+        return f"{self.shift.name!r}, {drawn}, probability={self.probability:g}"
 
 
 class LensAugment(ShiftAugment):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Modes of Pillow and numbers of channels that can be augmented.
 MODES = ("L", "RGB", "RGBA")
 CHANNELS = (1, 3, 4)
+FLOATS = (np.float16, np.float32, np.float64)
 # Weights of the luma of ITU-R BT.601, as in Pillow's conversion to grey.
 LUMA = (0.299, 0.587, 0.114)
 
@@ -25,8 +26,8 @@ LUMA = (0.299, 0.587, 0.114)
 class ImageTransform:
     """Augments one image at a time and returns the same type.
 
-    Images are Pillow images (RGB, RGBA or L), uint8 arrays H x W or H x W x 1, 3 or 4, or tensors C x H x W,
-    uint8 or floats in 0..1, of 1, 3 or 4 channels; subclasses such as torchvision's ``tv_tensors.Image`` are
+    Images are Pillow images (RGB, RGBA or L), arrays H x W or H x W x 1, 3 or 4, or tensors C x H x W of 1, 3
+    or 4 channels, both uint8 or floats in 0..1; subclasses such as torchvision's ``tv_tensors.Image`` are
     kept. A grey image is augmented as RGB and becomes its luma; the fourth channel of RGBA is kept as it is.
 
     Further arguments are targets (boxes, masks, labels) and come back unchanged behind the image, as in a
@@ -98,7 +99,7 @@ def _batch(image: Any) -> Tensor:
     if array is None:
         raise _type_error(type(image).__name__)
     if (
-        array.dtype != np.uint8
+        (array.dtype != np.uint8 and array.dtype not in FLOATS)
         or array.ndim not in (2, 3)
         or (array.ndim == 3 and array.shape[2] not in CHANNELS)
     ):
@@ -109,8 +110,8 @@ def _batch(image: Any) -> Tensor:
 
 def _type_error(received: str) -> SoritesError:
     return SoritesError(
-        "ImageTransform: expected a grey, RGB or RGBA image: a Pillow image, a uint8 array of (height, width)"
-        " or (height, width, 1, 3 or 4), or a tensor of (1, 3 or 4, height, width), uint8 or floats; got"
+        "ImageTransform: expected a grey, RGB or RGBA image: a Pillow image, an array of (height, width) or"
+        " (height, width, 1, 3 or 4), or a tensor of (1, 3 or 4, height, width), both uint8 or floats; got"
         f" {received}"
     )
 
@@ -129,6 +130,10 @@ def _like(image: Any, augmented: Tensor) -> Any:
     """Convert an augmented image to the type of the input, rounding if that is 8-bit."""
     if isinstance(image, Tensor) and image.is_floating_point():
         return augmented.to(image.device, image.dtype).as_subclass(type(image))
+    if isinstance(image, np.ndarray) and image.dtype in FLOATS:
+        return (
+            np.ascontiguousarray(augmented.permute(1, 2, 0).numpy()).astype(image.dtype).reshape(image.shape)
+        )
     rounded = (augmented * 255 + 0.5).clamp(0, 255).to(torch.uint8)
     if isinstance(image, Tensor):
         return rounded.to(image.device).as_subclass(type(image))

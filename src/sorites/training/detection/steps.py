@@ -25,6 +25,17 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from sorites.training.augment.base import Augmentation
+
+
+def refuse_moves(augmentation: Augmentation | None, names: str) -> None:
+    """Raise an error if an augmentation moves objects."""
+    if augmentation is not None and augmentation.moves_objects:
+        raise SoritesError(
+            f"augment: {names} moves objects, and boxes would not follow. Use data.flip and data.crop, with"
+            " which they do; for AugMix set augment.options.augmix.geometric = false."
+        )
+
 
 class DetectorSteps(Steps):
     """Runs training steps of a detector. Augmentations must leave objects where they are."""
@@ -43,12 +54,7 @@ class DetectorSteps(Steps):
         super().__init__(recipe, network, data, device, processes)
         loader = self.batches.augment
         for augmentation in (None if loader is None else loader.augmentation, self.augment):
-            if augmentation is not None and augmentation.moves_objects:
-                raise SoritesError(
-                    f"augment: {recipe.augment.names} moves objects, and boxes would not follow. Use"
-                    " data.flip and data.crop, with which they do; for AugMix set"
-                    " augment.options.augmix.geometric = false."
-                )
+            refuse_moves(augmentation, recipe.augment.names)
 
     def prepared(
         self, data: TrainingData, part: Images, crop: tuple[float, float] | None = None

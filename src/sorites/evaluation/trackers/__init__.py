@@ -1,0 +1,1 @@
+"""Experiment trackers: ``base`` has what is logged and opens them, ``live`` logs while a run works."""

@@ -1,0 +1,1 @@
+"""Models in the formats of other libraries: ``hf:DIR``, ``openvino:PATH``, ``tflite:PATH``."""
