@@ -93,7 +93,7 @@ def test_picodet_on_150_composites_loses_half_under_the_disk(
     """
     users_cache(monkeypatch)
     try:
-        table = run("boxes_demo", shifts=["defocus_disk"], levels=[1, 3, 5], out=tmp_path / "run")
+        table = run("boxes_demo", shifts=["defocus_disk"], levels=[3, 5], out=tmp_path / "run")
     except SoritesError as error:
         if "connection" in str(error).lower():
             pytest.skip(f"no network: {error}")
@@ -104,7 +104,7 @@ def test_picodet_on_150_composites_loses_half_under_the_disk(
         .sort("severity")
     )
     clean, *blurred = found["value"].to_list()
-    assert found["n"].to_list() == [150] * 4
+    assert found["n"].to_list() == [150] * 3
     assert 0.25 <= clean <= 0.37
-    assert clean > blurred[0] > blurred[1] > blurred[2]
-    assert 0.35 <= blurred[2] / clean <= 0.6
+    assert clean > blurred[0] > blurred[1]
+    assert 0.35 <= blurred[1] / clean <= 0.6
