@@ -105,19 +105,18 @@ def test_degree_of_haze_rises_along_the_dial(name: str, photo: ImageF32) -> None
     assert spearmanr(ELEVEN, degrees).statistic >= 0.95
 
 
-@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DIALS)
 def test_images_move_and_a_model_fails_more_at_every_step(name: str) -> None:
     model, frame = core.model("lite0"), Frame(resize=256, crop=224)
     right, moved = np.zeros(11), np.zeros(11)
-    for i, sample in enumerate(core.source("stamps").samples[::4]):
+    for i, sample in enumerate(core.source("stamps").samples[::2]):
         image = frame(sample.load())
         made = [to_uint8(one) for one in turned(name, to_float(image), ELEVEN, sample.id)]
         logits = model(made, True).logits
         assert logits is not None
         right += [int(label) in sample.right for label in logits.argmax(axis=1)]
-        moved += [lpips(image, one) for one in made] if i % 10 == 0 else 0
+        moved += [lpips(image, one) for one in made] if i % 20 == 0 else 0
     assert spearmanr(ELEVEN, moved).statistic >= 0.95, moved
     assert spearmanr(ELEVEN, -right).statistic >= 0.95, right
 

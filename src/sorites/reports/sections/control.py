@@ -140,7 +140,7 @@ def _table(view: View, policies: pl.DataFrame) -> Html:
         " reading out and setting the camera come on top."
         + (" The vote is ordered by confidence, because the run has no entropies." if by_confidence else "")
     )
-    head = ["", "photographs", "exposure, ms", "no choice", *(NAMES[policy] for policy in SEARCHED), "n"]
+    head = ["", "photographs", "no choice", *(NAMES[policy] for policy in SEARCHED), "exposure, ms", "n"]
     return folded("All policies as a table", grid(head, rows, text=2, caption=caption), len(rows))
 
 
@@ -149,17 +149,20 @@ def _rows_of(policies: pl.DataFrame) -> Iterator[list[object]]:
     named = {(row["policy"], row["shots"]): row for row in policies.to_dicts()}
     for policy in ("auto", "fixed"):
         if row := named.get((policy, 1)):
-            yield [*_cost(row, NAMES[policy]), estimate(row), *([""] * len(SEARCHED)), count(row["n"])]
+            yield [*_photographs(row, NAMES[policy]), estimate(row), *([""] * len(SEARCHED)), *_cost(row)]
     for shots in sorted({shots for policy, shots in named if policy in SEARCHED}):
         found = [named.get((policy, shots)) for policy in SEARCHED]
         first = next(row for row in found if row)
-        yield [*_cost(first), "", *map(estimate, found), count(first["n"])]
+        yield [*_photographs(first), "", *map(estimate, found), *_cost(first)]
 
 
-def _cost(row: Row, name: str = "") -> list[object]:
-    """Return the cells of the model, the photographs and the exposure time."""
+def _photographs(row: Row, name: str = "") -> list[object]:
     taken = join([count(row["shots"]), tag("small", name)]) if name else count(row["shots"])
-    return [row["model"], taken, DASH if row["exposure_ms"] is None else number(row["exposure_ms"])]
+    return [row["model"], taken]
+
+
+def _cost(row: Row) -> list[object]:
+    return [DASH if row["exposure_ms"] is None else number(row["exposure_ms"]), count(row["n"])]
 
 
 def _transfer(view: View) -> Html:
