@@ -179,7 +179,7 @@ class Turner {
       el("small", { class: "soft" }, `${across} to the right, ${up} upwards; green: correct (or as at 0), red: wrong`))));
     let first = {};
     for (let step = 0; step < CELLS; step += 1) {
-      const fixed = { [up]: top * step / (CELLS - 1) };
+      const fixed = { [up]: step === CELLS - 1 ? top : top * step / (CELLS - 1) };
       const { cells } = await get("map", { run: this.run, image: this.image, at: fixed, shift: across, cells: CELLS });
       if (epoch !== this.epoch) return;
       for (const model of this.models) {
