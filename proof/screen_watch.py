@@ -1,4 +1,4 @@
-"""Captures with real Chromium as the screen, disturbed at twenty random moments: the window is closed, resized, covered
+"""Captures with real Chromium as the screen, disturbed at random moments: the window is closed, resized, covered
 or reloaded, five times each, and four more with something between screen and camera.
 
 No photograph that does not show its image may be accepted, and each capture must end by itself with all photographs.

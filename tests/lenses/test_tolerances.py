@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,11 +152,28 @@ def test_the_sheet_has_a_row_a_stop() -> None:
     assert (sheet["mtf50_worst"] <= sheet["mtf50_field"]).all()
 
 
+@pytest.fixture(scope="module")
+def designed_once() -> Iterator[None]:
+    """Trace the lens as designed, which takes longest, once for the three kinds of errors."""
+    from sorites.optics.tracing import tolerance
+
+    trace, known = tolerance.designed, dict[str, Any]()
+
+    def designed(lens: Any) -> Any:
+        if lens.name not in known:
+            known[lens.name] = trace(lens)
+        return known[lens.name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tolerance, "designed", designed)
+        yield
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @every_kind
-@pytest.mark.usefixtures("tracer")
+@pytest.mark.usefixtures("tracer", "designed_once")
 def test_the_tolerances_that_come_with_us_are_what_tracing_gives(kind: str) -> None:
     """The lens as designed and at its last stop, which decides about the element and the size of all kernels.
 

@@ -211,9 +211,7 @@ def _parquet_parts(root: Path) -> Iterator[Part]:
         for entry in entries(folder):
             if entry.name.endswith(parquet.SUFFIX) and entry.name != "metadata.parquet":
                 split = _split_of(entry.name) or ("" if folder == root else _split_of(folder.name))
-                yield Part(
-                    split, lambda given, labels, file=entry.path: _parquet_samples(file, given, labels)
-                )
+                yield Part(split, functools.partial(_parquet_samples, entry.path))
 
 
 def _parquet_samples(file: str, given: Columns, labels: Labels) -> Iterable[Sample]:
@@ -231,9 +229,7 @@ def _image_folders(root: Path) -> Iterator[Part]:
         for name in METADATA:
             if is_file(folder / name):
                 split = "" if folder == root else _split_of(folder.name)
-                yield Part(
-                    split, lambda given, labels, file=folder / name: _listed(root, file, given, labels)
-                )
+                yield Part(split, functools.partial(_listed, root, folder / name))
 
 
 def _listed(root: Path, file: Path, given: Columns, labels: Labels) -> Iterator[Sample]:
