@@ -42,7 +42,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
 
 slow: $(VENV)/.peers
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

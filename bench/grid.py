@@ -1,14 +1,11 @@
 """What a grid of two shifts costs: making its images, relative to the passes of three models.
 
-    python -m bench.grid [SAMPLES]
-
 Processor time of one thread. The images of a sample share decoding and the first shift; ``alone`` makes each
 image by itself, for comparison.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 
@@ -42,8 +39,8 @@ def alone(plan: Plan, unit: Unit) -> None:
             to_uint8(made)
 
 
-def main(samples: int) -> None:
-    """Print the processor time of each step."""
+def run(samples: int = 8) -> list[tuple[str, float, str]]:
+    """(what, figure, unit)."""
     suite = load("demo").override(grid=[GRID], limit=samples)
     plan = plans.make(suite)
     unit = Unit(GRID, 0, samples)
@@ -61,13 +58,8 @@ def main(samples: int) -> None:
         )
         whole = seconds(lambda: predict(plan, shots(plan, unit), 8))
     count = len(made)
-    print(f"{count} images of {samples} samples, {len(plan.models)} models")
-    print(
-        f"images   {images / count * 1e3:.2f} ms each ({single / count * 1e3:.2f} ms if each is made alone)"
-    )
-    print(f"passes   {passes / count * 1e3:.2f} ms for an image by all models")
-    print(f"whole    {whole / count * 1e3:.2f} ms; {whole / passes:.3f} of the passes")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 8)
+    of_all = f"{count} images of {samples} samples, {len(plan.models)} models"
+    return [
+        ("grid: whole over the passes of the models", whole / passes, f"at most 1.15; {of_all}"),
+        ("grid: making an image, ms", images / count * 1e3, f"{single / count * 1e3:.2f} ms if made alone"),
+    ]

@@ -41,6 +41,12 @@ QUIET = [
 ]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start files with a test that is marked ``long`` first: a worker that gets one last works on alone."""
+    long = {item.path for item in items if item.get_closest_marker("long")}
+    items.sort(key=lambda item: item.path not in long)
+
+
 def scene(seed: int, height: int = 60, width: int = 80) -> ImageU8:
     """An image with smooth ground, edges and texture: something for a shift to act on."""
     rng = np.random.default_rng(seed)

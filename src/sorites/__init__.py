@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sorites.analysis.comparison.compare import compare
     from sorites.analysis.guard.check import check_guard
     from sorites.analysis.guard.write import guard
+    from sorites.analysis.images import images
     from sorites.analysis.robust import assert_robust
     from sorites.analysis.slices import slices
     from sorites.analysis.uncertainty.conformal import conformal
@@ -66,6 +67,7 @@ _HOMES = {
     "sorites.analysis.comparison.compare": ("compare",),
     "sorites.analysis.guard.check": ("check_guard",),
     "sorites.analysis.guard.write": ("guard",),
+    "sorites.analysis.images": ("images",),
     "sorites.analysis.robust": ("assert_robust",),
     "sorites.analysis.slices": ("slices",),
     "sorites.analysis.uncertainty.conformal": ("conformal",),
@@ -132,6 +134,7 @@ __all__ = [
     "explain",
     "export",
     "guard",
+    "images",
     "leaderboard",
     "log",
     "measure",

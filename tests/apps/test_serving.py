@@ -1,4 +1,4 @@
-"""The web servers of annotation and the studio under slow, malformed and hostile requests, over real sockets."""
+"""The web servers of annotation, the studio and the workbench under slow, malformed and hostile requests, over real sockets."""
 
 from __future__ import annotations
 
@@ -20,18 +20,24 @@ from sorites.apps.annotation.begin import add_annotators, begin
 from sorites.apps.annotation.images import Album, Entry
 from sorites.apps.annotation.server import application
 from sorites.apps.annotation.task import load
-from sorites.apps.serving import HEADERS, Server
+from sorites.apps.serving import HEADERS, MAX_BODY_BYTES, Server
 from sorites.apps.studio.screen.server import Screen, ScreenError
+from sorites.apps.workbench.library import Library
+from sorites.apps.workbench.server import Workbench, workbench_app
+from sorites.apps.workbench.turning import MAX_DROPPED_BYTES
 
 pytest.importorskip("cv2", reason="needs: pip install 'sorites[studio]'")
 
-SERVERS = ("annotate", "studio")
+SERVERS = ("annotate", "studio", "view")
 
 
 class Target:
     """A server, a path that answers 200 and the headers that this needs."""
 
-    def __init__(self, server: Server, path: str, post: str, headers: str) -> None:
+    def __init__(
+        self, server: Server, path: str, post: str, headers: str, max_body: int = MAX_BODY_BYTES
+    ) -> None:
+        self.max_body = max_body
         self.server, self.port, self.path, self.post = server, server.port, path, post
         self.headers = f"Host: 127.0.0.1:{server.port}\r\n{headers}"
 
@@ -88,11 +94,17 @@ def open_targets(folder: Path) -> Iterator[dict[str, Target]]:
     [(_, token, _)] = add_annotators(path, ["ann"])
     annotate, screen = Server(application(path, Album(images))), Screen()
     bearer = f"Authorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+    workbench = Workbench(Library([folder]), folder / "selections")
+    view = Server(workbench_app(workbench))
     yield {
         "annotate": Target(annotate, "/api/task", "/api/clicks", bearer),
         "studio": Target(screen._server, f"/{screen.token}/page.js", f"/{screen.token}/shown", ""),
+        "view": Target(
+            view, f"/{workbench.token}/api/runs", f"/{workbench.token}/api/select", "", MAX_DROPPED_BYTES
+        ),
     }
     annotate.stop()
+    view.stop()
     screen.stop()
 
 
@@ -225,11 +237,11 @@ def test_our_own_page_and_links_on_other_sites_are_let_in(target: Target) -> Non
 
 
 def test_a_refused_client_that_is_still_sending_reads_its_answer(target: Target) -> None:
-    head = f"POST {target.post} HTTP/1.1\r\n{target.headers}Connection: close\r\nContent-Length: {4 << 20}\r\n\r\n"
+    head = f"POST {target.post} HTTP/1.1\r\n{target.headers}Connection: close\r\nContent-Length: {target.max_body + (3 << 20)}\r\n\r\n"
     with target.connect() as connection:
         connection.sendall(head.encode())
         time.sleep(0.2)  # the server has answered by now
-        for _ in range(64):
+        for _ in range((target.max_body >> 16) + 48):
             connection.sendall(b"x" * (1 << 16))
         assert _status(_received(connection)) == 413
 
@@ -240,7 +252,7 @@ def test_every_answer_has_the_security_headers(target: Target) -> None:
         answers = [
             client.get(f"{address}/nothing/here/at/all"),
             client.put(f"{address}{target.path}"),
-            client.post(f"{address}{target.post}", content=b"x" * (2 << 20)),
+            client.post(f"{address}{target.post}", content=b"x" * (target.max_body + (1 << 20))),
             client.get(address + target.path, headers={"Host": "evil.example"}),
             client.get(address + target.path, headers={"Host": "["}),
         ]

@@ -30,7 +30,7 @@ runner = CliRunner()
         (["sliders", "--recipe", "toi", "--out", "OUT"], "no slider recipe named 'toi'. Did you mean toy"),
         (
             ["sliders", "--layers", "cross", "--out", "OUT"],
-            "full, got 'cross'",
+            "joint, got 'cross'",
         ),
         (["sliders", "--active", "750", "--out", "OUT"], "--active must be a percentage"),
         (

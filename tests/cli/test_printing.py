@@ -12,7 +12,13 @@ import pytest
 
 import sorites
 from sorites.analysis.answers import answer_metric, explain_empty
-from sorites.cli.printing import attribute_headlines, format_frame, headline, print_run_summary
+from sorites.cli.printing import (
+    attribute_headlines,
+    format_frame,
+    headline,
+    named_error,
+    print_run_summary,
+)
 from sorites.core import Attr, Box, Generated, Model, Outputs, Sample, Setting, Source
 from sorites.core.errors import SoritesError
 from sorites.reports.page import render
@@ -185,3 +191,17 @@ def test_a_run_without_ground_truth_boxes_says_so(tmp_path: Path) -> None:
     assert "No image was evaluated, because the source has no ground-truth boxes." in render(
         merge(load_views(table))
     )
+
+
+@pytest.mark.parametrize(
+    ("sample", "error", "shown"),
+    [
+        ("dog/a.jpg", "pets/dog/a.jpg: the file is empty", "pets/dog/a.jpg: the file is empty"),
+        ("dog/a.jpg", "dog/a.jpg: the file is empty", "dog/a.jpg: the file is empty"),
+        ("dog/a.jpg", "hotdog/a.jpg: the file is empty", "dog/a.jpg: hotdog/a.jpg: the file is empty"),
+        ("dog/a.jpg", "scorer gave nan", "dog/a.jpg: scorer gave nan"),
+        ("a", "a", "a: a"),
+    ],
+)
+def test_an_error_names_its_image_once(sample: str, error: str, shown: str) -> None:
+    assert named_error(sample, error) == shown

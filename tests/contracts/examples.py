@@ -197,6 +197,21 @@ def csv(folder: Path) -> str:
     return f"csv:{folder / 'list.csv'}"
 
 
+def hf_source(folder: Path) -> str:
+    """Two images in an Arrow file, in the layout of ``save_to_disk``."""
+    from tests.sources.test_hf import saved
+
+    return f"hf:{saved(folder / 'saved')}"
+
+
+def variants(folder: Path) -> str:
+    """Two corruptions at two severities, with the original images."""
+    for place in ("clean", "c/fog/1", "c/fog/2", "c/snow/1", "c/snow/2"):
+        for i, wnid in enumerate(("n02123045", "n02085620")):
+            layouts.save(folder / place / wnid / f"{i}.png", layouts.scene(i, 20, 30))
+    return f"variants:{folder / 'c'}?clean={folder / 'clean'}&resize=18&crop=16&jpeg=85"
+
+
 def context(folder: Path) -> str:
     """Composites of one cut-out in drawn places, made by the function behind ``sorites context``."""
     from tests.datasets.test_context import disc
@@ -286,6 +301,7 @@ SOURCES: Mapping[str, Maker] = {
     "csv": csv,
     "edited": edited,
     "focus": laid(layouts.focus, "focus:{}"),
+    "hf": hf_source,
     "folder": laid(functools.partial(layouts.photos, count=8), "folder:{}"),
     "imagenet_es": laid(layouts.imagenet_es, "imagenet_es:{}/es-test"),
     "imagenet_es_diverse": laid(layouts.imagenet_es_diverse, "imagenet_es_diverse:{}"),
@@ -296,6 +312,7 @@ SOURCES: Mapping[str, Maker] = {
     "python": python_source,
     "raw": raw,
     "slider": slider,
+    "variants": variants,
     "webdataset": laid(layouts.shards, "webdataset:{}"),
     "yolo": lambda folder: f"yolo:{annotated(folder)}",
 }

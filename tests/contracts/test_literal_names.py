@@ -147,6 +147,17 @@ def csv(root: Path, grey: int) -> str:
     return f"csv:{root}/list.csv"
 
 
+def hf(root: Path, grey: int) -> str:
+    make_image(root / "a.png", grey)
+    (root / "metadata.jsonl").write_text('{"file_name": "a.png", "label": "tabby"}\n', encoding="utf-8")
+    return f"hf:{root}"
+
+
+def variants(root: Path, grey: int) -> str:
+    make_image(root / "n02123045/a.png", grey)
+    return f"variants:{root}?name=clean"
+
+
 def yolo(root: Path, grey: int) -> str:
     make_image(root / "images/a.png", grey)
     (root / "labels").mkdir()
@@ -160,7 +171,7 @@ READERS: dict[str, Callable[[Path, int], str]] = {
     "annotated": annotated,
     "focus csv": focus("csv"), "focus parquet": focus("parquet"), "is_ood": is_ood,
     "openood": openood,
-    "coco": coco, "csv": csv, "yolo": yolo, "parquet": parquet,
+    "coco": coco, "csv": csv, "hf": hf, "variants": variants, "yolo": yolo, "parquet": parquet,
 }  # fmt: skip
 
 

@@ -88,6 +88,7 @@ def test_it_runs_from_the_command_line(site: Path, tmp_path: Path) -> None:
     assert float(value) > 1
 
 
+@pytest.mark.long
 def test_hello(site: Path, tmp_path: Path) -> None:
     """The first program a user types, on the real images and a real model."""
     done = python(site, str(REPOSITORY / "examples" / "hello.py"), cwd=tmp_path)

@@ -99,28 +99,47 @@ def site(wheel: zipfile.ZipFile, tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
+END = "--- end of a command ---\n"
+TYPED = f"""
+from importlib import import_module
+
+for line in sys.argv[1:]:
+    sys.argv = ["sorites", *line.split()]
+    try:
+        import_module("sorites.cli").main()
+    except SystemExit as left:
+        if left.code:
+            raise
+    sys.stdout.write({END!r})
+"""
+"""Types several commands in one process, and ends what each of them prints with a line."""
+
+
 def test_its_verbs_find_their_data(site: Path) -> None:
     """Suites, recipes, plans, references, lenses, kernels, the report's page and the tasks of annotators."""
 
-    def typed(*words: str) -> str:
-        return run_python(
-            site, "from importlib import import_module; import_module('sorites.cli').main()", *words
-        )
-
-    for kind in ("suites", "recipes"):
-        names = {path.stem for path in site.rglob("*.toml") if path.parent.name == kind}
-        assert names
-        assert names <= {word.partition("@")[0] for word in typed("list", kind).split()}, (
-            f"some {kind} are not listed"
-        )
-    assert len(typed("collect", "--plan", "focus", "--dry-run").splitlines()) > 10
-    assert typed("cite", "demo").strip()
-    assert typed("lens", "list", "--format", "csv").count("\n") > 10
-    assert typed("kernels", "--out", "kernels.png", "--format", "csv").count("\n") > 10
     rows = "".join(f"s{i},1,1,m,fog,{i % 2}\n" for i in range(4))
     (site.parent / "p.csv").write_text(f"sample,label,pred,model,shift,severity\n{rows}")
-    typed("import", "p.csv", "--as", "csv", "--out", "run")
-    typed("report", "run", "--out", "page.html")
+    lines = (
+        "list suites",
+        "list recipes",
+        "collect --plan focus --dry-run",
+        "cite demo",
+        "lens list --format csv",
+        "kernels --out kernels.png --format csv",
+        "import p.csv --as csv --out run",
+        "report run --out page.html",
+    )
+    *said, _, _ = run_python(site, TYPED, *lines).split(END)[: len(lines)]
+    for kind, listed in zip(("suites", "recipes"), said, strict=False):
+        names = {path.stem for path in site.rglob("*.toml") if path.parent.name == kind}
+        assert names
+        assert names <= {word.partition("@")[0] for word in listed.split()}, f"some {kind} are not listed"
+    _, _, planned, cited, lenses, kernels = said
+    assert len(planned.splitlines()) > 10
+    assert cited.strip()
+    assert lenses.count("\n") > 10
+    assert kernels.count("\n") > 10
     page = (site.parent / "page.html").read_text(encoding="utf-8")
     for asset in ("page.css", "page.js"):
         [held] = [path for path in site.rglob(asset) if path.parent.name == "reports"]

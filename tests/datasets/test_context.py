@@ -192,10 +192,11 @@ def test_the_verb_builds_and_says_what_to_type_next(tmp_path: Path, monkeypatch:
     assert f"sorites run context --source context:{out}" in done.output.replace("\n", "")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_model_does_worse_the_more_is_uncommon(tmp_path: Path) -> None:
     """The embedded photographs through lite0, lite1 and lite2: P0 > P1 > P2."""
-    build_context(tmp_path / "made", limit=60)
+    build_context(tmp_path / "made", limit=40)
     table = sorites.run("context", source=f"context:{tmp_path / 'made'}", out=tmp_path / "run")
     found = partition_accuracy(table).filter(pl.col("kinds").is_null())
     for model in ("lite0", "lite1", "lite2"):

@@ -81,7 +81,7 @@ def test_the_verb(tmp_path: Path) -> None:
     assert "wrote 2 images with" in done.output
     assert "next: sorites run boxes_demo --source context:" in done.output.replace("\n", "")
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
-        ".sorites.lock", "annotations.json", "images", "sorites.json", "sorites.parquet",
+        ".sorites.lock", "annotations.json", "croissant.json", "images", "sorites.json", "sorites.parquet",
     ]  # fmt: skip
     done = CliRunner().invoke(app, ["context", "--objects", "none", "--out", str(tmp_path / "d")])
     assert done.exit_code != 0

@@ -47,7 +47,8 @@ def write_folder(family: str, folder: Path) -> Path:
     diffusers = import_with_torchvision("diffusers", "a diffusion pipeline", "generate")
     with silence_libraries(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        pipe = {"sd1": _sd, "sd2": _sd, "sdxl": _sdxl, "sd3": _sd3}[family](diffusers, folder)
+        make = {"sd1": _sd, "sd2": _sd, "sdxl": _sdxl, "sd3": _sd3, "flux": _flux, "flux_schnell": _schnell}
+        pipe = make[family](diffusers, folder)
         pipe.save_pretrained(folder)
     return folder
 
@@ -207,4 +208,59 @@ def _sd3(diffusers: Any, folder: Path) -> Any:
         tokenizer_2=words,
         text_encoder_3=None,
         tokenizer_3=None,
+    )
+
+
+def _flux(diffusers: Any, folder: Path, embedded: bool = True) -> Any:
+    """FLUX.1 dev, whose network takes the guidance as a number."""
+    from transformers import T5Config, T5EncoderModel
+
+    shift = {"shift": 3.0, "use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 1.15}
+    return diffusers.FluxPipeline(
+        transformer=diffusers.FluxTransformer2DModel(
+            in_channels=16,
+            num_layers=1,
+            num_single_layers=1,
+            attention_head_dim=16,
+            num_attention_heads=2,
+            joint_attention_dim=WIDTH,
+            pooled_projection_dim=WIDTH,
+            guidance_embeds=embedded,
+            axes_dims_rope=(4, 6, 6),
+        ),
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(**(shift if embedded else {"shift": 1.0})),
+        vae=_vae(
+            diffusers,
+            4,
+            scaling_factor=0.3611,
+            shift_factor=0.1159,
+            use_quant_conv=False,
+            use_post_quant_conv=False,
+        ),
+        text_encoder=_text_encoder(),
+        tokenizer=_tokenizer(folder),
+        text_encoder_2=T5EncoderModel(
+            T5Config(vocab_size=64, d_model=WIDTH, d_kv=8, d_ff=32, num_layers=1, num_heads=4)
+        ),
+        tokenizer_2=_t5_tokenizer(),
+    )
+
+
+def _schnell(diffusers: Any, folder: Path) -> Any:
+    """FLUX.1 schnell, whose network does not know of guidance."""
+    return _flux(diffusers, folder, embedded=False)
+
+
+def _t5_tokenizer() -> Any:
+    """Return a tokenizer that ends and pads texts as T5's does, with a few words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    words = ("<pad>", "</s>", "<unk>", "a", "picture", "of", "in", "bald", "eagle", "snow", "blurry")
+    known = {word: number for number, word in enumerate(words)}
+    made = Tokenizer(models.WordLevel(known, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, eos_token="</s>", pad_token="<pad>", unk_token="<unk>", model_max_length=512
     )

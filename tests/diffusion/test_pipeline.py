@@ -35,8 +35,8 @@ def test_a_folder_without_an_index_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_pipeline_is_refused(copied: Path) -> None:
-    (copied / "model_index.json").write_text(json.dumps({"_class_name": "FluxPipeline"}))
-    with pytest.raises(SoritesError, match="StableDiff.*got 'FluxPipeline'"):
+    (copied / "model_index.json").write_text(json.dumps({"_class_name": "KandinskyPipeline"}))
+    with pytest.raises(SoritesError, match="StableDiff.*got 'KandinskyPipeline'"):
         load(copied)
 
 

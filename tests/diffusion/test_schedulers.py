@@ -81,6 +81,7 @@ def options(name: str, scheduler: str = "own") -> SamplerOptions:
     return SamplerOptions(6, 3.0, negative="blurry", scheduler=scheduler, seeding="plain")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "name"),
@@ -101,7 +102,7 @@ def test_the_pipelines_own_scheduler_samples_as_in_diffusers(folder_of: Any, fam
     [
         pytest.param(*case, marks=[] if case == ("sdxl", "euler") else [slow])
         for case in FOURTEEN
-        if case[0] == "sdxl" and case[1] != "ddim"
+        if case in (("sdxl", "euler"), ("sdxl", "turbo"))
     ],
 )
 def test_ddim_made_from_another_scheduler_clips_nothing(folder_of: Any, family: str, name: str) -> None:

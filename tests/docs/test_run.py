@@ -31,6 +31,7 @@ from sorites.apps.annotation.store import open_labelling
 from sorites.core import plugins as registries
 from sorites.core.registry import Registry
 
+LONG = (pytest.mark.slow, pytest.mark.long)
 QUICK = ("plugins.md", "similarity.md")
 """Pages whose examples need no network of a real size, and run with the fast tests."""
 
@@ -38,7 +39,7 @@ QUICK = ("plugins.md", "similarity.md")
 def pages() -> list[Any]:
     """Every page with an example that can be run, the long ones marked."""
     names = dict.fromkeys(example.page for example in examples() if example.reason is None)
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow, id=name) for name in names]
+    return [pytest.param(name, marks=() if name in QUICK else LONG, id=name) for name in names]
 
 
 def words_of(example: Example) -> list[str]:

@@ -41,7 +41,7 @@ def rows(image):
     return np.array(made, float).reshape(-1, 6)
 """
 ASKED = (
-    "--source composites:36?size=160 --model python:finder:find --labels coco "
+    "--source composites:20?size=128 --model python:finder:find --labels coco "
     "--shift defocus_disk --shift gaussian_noise --level 1 --level 3"
 )
 
@@ -65,28 +65,25 @@ def rows(folder: Path) -> pl.DataFrame:
 
 @pytest.mark.slow
 def test_rows_of_boxes_are_the_same_for_every_batch_engine_and_resume(home: Path) -> None:
-    ways = {
-        "one": ("--batch", "1"),
-        "three": ("--batch", "3", "--workers", "2"),
-        "eight": ("--batch", "8", "--engine", "processes"),
-    }
+    ways = {"one": ("--batch", "1", "--workers", "2"), "eight": ("--batch", "8", "--engine", "processes")}
     for name, more in ways.items():
         assert typed(home, name, *more).wait(240) == 0
     first = rows(home / "one")
-    assert first["boxes"].list.len().sum() > 300
-    assert first["ground_truth"].list.len().sum() > 300
-    killed = typed(home, "killed", "--workers", "1")
+    assert first["boxes"].list.len().sum() > 150
+    assert first["ground_truth"].list.len().sum() > 150
+    killed = typed(home, "killed", "--workers", "1", "--batch", "3")
     shards = home / "killed" / "predictions"
-    while killed.poll() is None and len(list(shards.glob("*.parquet"))) < 3:
+    while killed.poll() is None and len(list(shards.glob("*.parquet"))) < 2:
         time.sleep(0.02)
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     assert 0 < len(list(shards.glob("*.parquet"))) < len(list((home / "one/predictions").glob("*.parquet")))
     assert typed(home, "killed").wait(240) == 0
-    for name in ("three", "eight", "killed"):
+    for name in ("eight", "killed"):
         assert_frame_equal(first, rows(home / name))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_picodet_on_150_composites_loses_half_under_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -96,7 +93,7 @@ def test_picodet_on_150_composites_loses_half_under_the_disk(
     """
     users_cache(monkeypatch)
     try:
-        table = run("boxes_demo", shifts=["defocus_disk"], levels=[1, 3, 5], out=tmp_path / "run")
+        table = run("boxes_demo", shifts=["defocus_disk"], levels=[3, 5], out=tmp_path / "run")
     except SoritesError as error:
         if "connection" in str(error).lower():
             pytest.skip(f"no network: {error}")
@@ -107,7 +104,7 @@ def test_picodet_on_150_composites_loses_half_under_the_disk(
         .sort("severity")
     )
     clean, *blurred = found["value"].to_list()
-    assert found["n"].to_list() == [150] * 4
+    assert found["n"].to_list() == [150] * 3
     assert 0.25 <= clean <= 0.37
-    assert clean > blurred[0] > blurred[1] > blurred[2]
-    assert 0.35 <= blurred[2] / clean <= 0.6
+    assert clean > blurred[0] > blurred[1]
+    assert 0.35 <= blurred[1] / clean <= 0.6

@@ -5,8 +5,9 @@ validity against counts by hand.
 from __future__ import annotations
 
 import json
+import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from sorites.core.compute.torch_tools import import_with_torchvision
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.core.rng import rng_for
+from sorites.evaluation import worker
+from sorites.evaluation.engines import Engine
 from sorites.evaluation.facts.similarity import similarity
 from sorites.evaluation.run import run
 from sorites.evaluation.storage.shards import delete_facts
@@ -335,6 +338,36 @@ def test_annotations_that_do_not_fit_are_named(folder: Path, tmp_path: Path, tex
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(SoritesError, match=said):
         filter_run(folder, annotations=tmp_path / "a.csv")
+
+
+def copies(units: Sequence[Any], work: Callable[[Any], Any], workers: int) -> Iterator[tuple[Any, Any]]:
+    """An engine that copies its work once and each task, as engines of other processes do."""
+    sent = pickle.loads(pickle.dumps(work))
+    for unit in units:
+        copied = pickle.loads(pickle.dumps(unit))
+        yield copied, sent(copied)
+
+
+def test_workers_do_not_open_the_run_again(
+    photos: Path, clip: Clip, second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task brings the samples of its slice; encoders are loaded once for all slices."""
+    asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 48}, "labels": LABELS}
+    shifts = [{"name": name, "severities": [0.5]} for name in ("contrast", "brightness")]
+    run(parse({**asked, "models": [second], "shifts": shifts}, "far"), out=tmp_path / "run")
+    here = filter_run(tmp_path / "run", clip[0], second).rows
+    delete_facts(tmp_path / "run", "out_of_class")
+    loaded = encoders.LoadedPair.__init__
+    count: list[encoders.LoadedPair] = []
+    monkeypatch.setattr(
+        encoders.LoadedPair, "__init__", lambda self, pair: (count.append(self), loaded(self, pair))[1]
+    )
+    monkeypatch.setattr(worker, "_open", lambda folder: pytest.fail("opened again"))
+    engine = Engine(copies, one_process=False, name="copies")
+    there = filter_run(tmp_path / "run", clip[0], second, engine=engine, workers=1).rows
+    assert there.height == 40
+    assert_frame_equal(there, here)
+    assert len(count) == 2, "one that says its version, and one for all tasks"
 
 
 @pytest.mark.slow

@@ -99,6 +99,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame]:
     return folder, table.read(folder).collect()
 
 
+@pytest.mark.long
 def test_the_judged_classifier_knows_its_six_classes(rows: tuple[Path, pl.DataFrame]) -> None:
     clean = rows[1].filter(pl.col("shift") == "clean", pl.col("output") == "label", pl.col("known"))
     assert clean["correct"].mean() > 0.75

@@ -50,6 +50,7 @@ def test_every_verb_survives_kills(home: Path) -> None:
     print(f"{sum(result.kills for result in found.values())} kills of {len(found)} verbs, all continued")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_thousand_faults_are_named_and_repaired(home: Path) -> None:
     tally = sweeps.Tally()

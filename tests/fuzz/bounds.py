@@ -1,7 +1,7 @@
 """How many cases the fuzz suite runs, and the watch over each of them: an error in words, 5 seconds
 of work, 1 GB.
 
-``SORITES_FUZZ=10`` runs ten times as many cases, for those who want to search longer.
+``SORITES_FUZZ=2`` runs all cases of ``CASES``, and 20 ten times as many, for those who want to search longer.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ CASES = {
     "focus": 2200, "databases": 900, "is_ood": 1400, "specs": 2500, "suites": 1600, "lenses": 600, "tables": 1800,
     "predictions": 500, "run folders": 300, "options": 350, "metrics": 450, "coco": 900, "yolo": 700, "nuimages": 700,
 }  # fmt: skip
-"""Cases per kind of input, of the long run; the short one has a fifteenth of them."""
+"""Cases per kind of input; the slow tests run half of them, the fast ones a fifteenth."""
 
-LONG, SHORT = 1.0, 1 / 15
+LONG, SHORT = 0.5, 1 / 15
 shares = pytest.mark.parametrize(
     "share", [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.slow)]
 )

@@ -52,6 +52,7 @@ WORLDS = worlds.worlds()
 OF = {name: name.split()[0] for name in WORLDS}
 
 
+@pytest.mark.long
 @bounds.shares
 @pytest.mark.parametrize("kind", sorted(set(OF.values())))
 def test_a_file_of_the_dataset_is_spoilt(kind: str, share: float, here: Path) -> None:

@@ -14,9 +14,11 @@ from functools import partial
 
 import numpy as np
 import polars as pl
+from scipy.special import ndtr
 from tests.metrics.coverage import Ask, Law, Make, columns, large, named
 
 from sorites import metrics
+from sorites.metrics.grids import AXES
 
 SIZES = (20, 100, 1000)
 TWO = (0.5, 0.5)
@@ -96,10 +98,61 @@ def _lists(
     return every["box"].fill_null([])
 
 
+STEPS = 10
+"""Severities of a sample in ``lost_objects``."""
+
+
+def lost_objects(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    """Runs of ``n`` samples with severities of their own, whose objects are lost one after another."""
+    size = n * draws
+    run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
+    count = rng.integers(1, 4, size)
+    of, place = np.repeat(np.arange(size), count), np.concatenate([np.arange(k) for k in count])
+    lost_at = ndtr(np.sqrt(0.5) * (rng.normal(size=size)[of] + rng.normal(size=len(of))))
+    label, below = np.zeros(len(of), np.int32), np.zeros(len(of))
+    truth, parts = _lists(size, of, APART * place, below, label, None), []
+    for step in range(STEPS + 1):
+        severity = (step - rng.random(size)) / STEPS if step else np.zeros(size)
+        found = lost_at > severity[of]
+        made = columns(
+            size,
+            run_id=named("r", run),
+            sample_id=named("p", sample),
+            image_id=named(f"{step}-", sample),
+            shift="blur" if step else "clean",
+            severity=severity,
+            output="boxes",
+        )
+        where = APART * place[found]
+        boxes = _lists(size, of[found], where, below[found], label[found], np.full(len(where), 0.9))
+        kinds = {name: made.schema[name] for name in ("ground_truth", "boxes")}
+        parts.append(made.with_columns(ground_truth=truth, boxes=boxes).cast(kinds))
+    return pl.concat(parts)
+
+
+JOINT = {(1, 0): -0.3, (2, 0): 0.4, (0, 1): -0.4, (1, 1): 0.3, (2, 1): 0.9}
+"""The severities of two shifts, and the ease below which an object is not found."""
+
+
+def together(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    """Runs of ``n`` samples under two shifts at once."""
+    names = {f"{blur}{noise}": least for (blur, noise), least in JOINT.items()}
+    settings = (SETTINGS[0], *((name, 1.0, least) for name, least in names.items()))
+    made, clean = detections(rng, n, draws, settings=settings), pl.col("shift") == "clean"
+    blur, noise = (pl.col("shift").str.slice(place, 1) for place in (0, 1))
+    return made.with_columns(
+        params=pl.when(~clean).then(
+            pl.concat_str(pl.lit('{"blur": '), blur, pl.lit(', "noise": '), noise, pl.lit("}"))
+        ),
+        severity=pl.when(clean).then("severity"),
+        shift=pl.when(clean).then("shift").otherwise(pl.lit("blur x noise")),
+    ).cast({"params": made.schema["params"]})
+
+
 clean_two: Make = partial(detections, settings=SETTINGS[:1])
 clean_ten: Make = partial(detections, shares=TEN, settings=SETTINGS[:1])
 both: Make = partial(detections, models=("m", "weak"))
-RUN = ("run_id",)
+RUN, GRID = ("run_id",), ("run_id", "shift")
 
 
 def _of(ask: Ask, make: Make, *by: str) -> Law:
@@ -145,6 +198,10 @@ LAWS: dict[str, Law] = {
     "box_recall": _of(partial(metrics.box_recall, by=RUN), detections),
     "box_f1": _of(partial(metrics.box_f1, by=RUN), detections),
     "box_confusion": _of(partial(metrics.box_confusion, by=RUN), clean_two, "label", "pred"),
+    "box_failure_severity": _of(partial(metrics.box_failure_severity, by=("run_id", "shift")), lost_objects),
+    "grid_kept": _of(partial(metrics.grid_kept, by=GRID), together, *AXES),
+    "box_failure_contour": _of(partial(metrics.box_failure_contour, by=GRID), together, *AXES),
+    "box_interaction": _of(partial(metrics.box_interaction, by=GRID), together, *AXES),
     "box_survival": _of(
         partial(metrics.box_survival, by=("run_id", "shift")), detections, "shift", "severity"
     ),
@@ -152,12 +209,8 @@ LAWS: dict[str, Law] = {
 
 ALIKE = {
     "box_failure_histogram": "box_survival",
-    "box_failure_severity": "failure_severity",
     "box_auroc": "auroc",
     "box_fpr95": "fpr95_ood_pos",
-    "box_failure_contour": "half_accuracy_severity",
-    "box_interaction": "interaction",
-    "grid_kept": "box_recall",
     "grid_map": "map",
     "mean_map_numbers": "mean_map",
     "mean_tide": "tide",

@@ -35,6 +35,7 @@ from tests.metrics.coverage import (
 )  # fmt: skip
 
 from sorites import metrics
+from sorites.core.table import SCHEMA
 from sorites.metrics import comparison, line
 
 RUN = ("run_id",)
@@ -121,6 +122,17 @@ def together(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
             )
         )
     return pl.concat(parts)
+
+
+def two_sets(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    """Runs of ``scores`` whose OOD samples belong to two sets of one group."""
+    second = pl.col("sample_id").str.slice(1).cast(pl.Int64) % 4 == 3
+    group = pl.struct(key=pl.lit("group"), value=pl.lit("near"), common=pl.lit(None, pl.Boolean))
+    ood = scores(rng, n, draws, each=4).with_columns(
+        source=pl.when("known").then("source").when(second).then(pl.lit("ninco")).otherwise(pl.lit("ssb")),
+        attrs=pl.when(~pl.col("known")).then(pl.concat_list(group)),
+    )
+    return ood.cast(dict(SCHEMA))
 
 
 def confused(rng: np.random.Generator, n: int, draws: int, each: int = 4) -> pl.DataFrame:
@@ -228,6 +240,9 @@ LAWS: dict[str, Law] = {
     ),
     "f1": Law(partial(metrics.f1, by=RUN, split="val"), _f1, near),
     "f1_at_tpr95": by_simulation(partial(metrics.f1_at_tpr95, by=RUN), four),
+    "near_far": by_simulation(partial(metrics.near_far, by=RUN), two_sets, "metric"),
+    "augrc": by_simulation(partial(metrics.augrc, by=RUN), four),
+    "scod": by_simulation(partial(metrics.scod, by=RUN), four),
     "aurc": by_simulation(partial(metrics.aurc, by=RUN), four),
     "risk_coverage": by_simulation(partial(metrics.risk_coverage, by=RUN, points=4), four, "coverage"),
     "mean_score": Law(partial(metrics.mean_score, by=RUN), always(0.0), partial(scores, apart=0.0, each=4)),
@@ -242,10 +257,8 @@ LAWS: dict[str, Law] = {
 }
 
 ALIKE: dict[str, str] = {
-    "augrc": "aurc",
     "edited_accuracy": "accuracy",
     "filtered_accuracy": "accuracy",
-    "scod": "aurc",
     "setting_accuracy": "accuracy",
     "setting_share": "accuracy, settings pooled",
     "setting_table": "mean_accuracy",
@@ -268,7 +281,6 @@ ALIKE: dict[str, str] = {
     "grid_accuracy": "accuracy",
     "failure_contour": "half_accuracy_severity",
     "ood": "auroc",
-    "near_far": "auroc",
     "level_map": "auroc",
     "score_accuracy": "rank_agreement",
 }

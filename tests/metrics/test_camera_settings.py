@@ -16,6 +16,7 @@ import pytest
 
 from sorites import metrics
 from sorites.core import camera_grid, table
+from sorites.metrics.camera import FOLDS, fold_of
 
 HERE = Path(__file__).parent
 SLIPS = {
@@ -160,12 +161,13 @@ def _by_hand(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Per sample the value of each policy, by loops over plain rows."""
     told = [{**r, **json.loads(r["params"])} for r in rows]
     manual = [r for r in told if r["mode"] == "manual"]
-    share: dict[tuple[Any, ...], list[bool]] = {}
-    for r in manual:
-        share.setdefault((r["iso"], r["shutter"], r["aperture"]), []).append(r["correct"])
-    best = min(share, key=lambda key: (-np.mean(share[key]), *key))
     per_sample: dict[str, dict[str, float]] = {}
     for sample in {r["sample_id"] for r in told}:
+        share: dict[tuple[Any, ...], list[bool]] = {}
+        for r in manual:
+            if fold_of(r["sample_id"]) != fold_of(sample):
+                share.setdefault((r["iso"], r["shutter"], r["aperture"]), []).append(r["correct"])
+        best = min(share, key=lambda key: (-np.mean(share[key]), *key))
         lights: dict[str, list[float]] = {"auto": [], "average": [], "fixed": [], "oracle": []}
         for light in ("on", "off"):
             own = [r for r in manual if r["sample_id"] == sample and r["light"] == light]
@@ -201,6 +203,29 @@ def test_control_equals_a_loop(row: Callable[..., Any], frame: Callable[..., pl.
                 half = 1.959963984540054 * gains.std() / np.sqrt(30)
                 assert found[policy]["gain_high"] - found[policy]["gain_low"] == pytest.approx(2 * half)
         assert found["auto"]["gain"] is None
+
+
+def test_a_fixed_setting_is_not_judged_on_the_samples_that_chose_it(
+    row: Callable[..., Any], frame: Callable[..., pl.DataFrame]
+) -> None:
+    """If all settings are equally good, the one that looks best on 40 samples is better by chance on these alone."""
+    rng, rows, settings = np.random.default_rng(1), [], 27
+    for sample, number in itertools.product(range(40), range(settings)):
+        params = {"iso": 100 + number, "shutter": 0.1, "aperture": 5.0, "light": "on", "mode": "manual"}
+        right = bool(rng.random() < 0.5)
+        id_ = f"{sample} {number}"
+        rows.append(
+            row(f"s{sample}", "camera", None, right, params=json.dumps(params), model="a", image_id=id_)
+        )
+    made = frame(rows)
+    assert {fold_of(f"s{sample}") for sample in range(40)} == set(range(FOLDS))
+    found = {r["policy"]: r["value"] for r in metrics.camera_control(made).to_dicts()}
+    best = metrics.setting_table(made).filter(light="on", what="best")["value"].item()
+    assert best > 0.6
+    assert found["fixed"] < best - 0.05
+    assert found["fixed"] == pytest.approx(0.5, abs=0.16)
+    alone = made.filter(pl.col("sample_id") == "s0")
+    assert "fixed" not in metrics.camera_control(alone)["policy"].to_list()
 
 
 def test_shares_of_a_sample_count_manual_settings_alone(

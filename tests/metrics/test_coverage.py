@@ -40,6 +40,7 @@ def test_every_metric_with_an_interval_has_a_law(world: pl.DataFrame) -> None:
     assert set(NOTED) <= named
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in LAWS if name != "half_accuracy_severity"])
 def test_interval_coverage_is_95_percent_or_noted(name: str) -> None:

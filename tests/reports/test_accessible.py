@@ -32,17 +32,19 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     return script.read_text(encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def path(run: RunView, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return reports.page([run], tmp_path_factory.mktemp("accessible") / "report.html")
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("light", 1280), ("dark", 1280)])
-def test_no_serious_fault(
-    browser: Any, run: RunView, axe: str, tmp_path_factory: pytest.TempPathFactory, scheme: str, width: int
-) -> None:
+def test_no_serious_fault(browser: Any, path: Path, axe: str, scheme: str, width: int) -> None:
     """axe-core reports no serious or critical violation."""
-    path = reports.page([run], tmp_path_factory.mktemp("accessible") / "report.html")
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True, offline=True
     )
     page = context.new_page()
-    page.goto(Path(path).as_uri())
+    page.goto(path.as_uri())
     page.wait_for_selector("html[data-ready]", timeout=60_000)
     page.evaluate(axe)
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
@@ -54,13 +56,13 @@ def test_no_serious_fault(
     ] == []
 
 
-def test_charts_have_addresses_and_numbers(browser: Any, run: RunView, tmp_path: Path) -> None:
+def test_charts_have_addresses_and_numbers(browser: Any, path: Path) -> None:
     """Charts have links, numbers are available as CSV, and a search filters sections."""
     context = browser.new_context(
         viewport={"width": 1280, "height": 900}, offline=True, accept_downloads=True
     )
     page = context.new_page()
-    page.goto(reports.page([run], tmp_path / "report.html").as_uri())
+    page.goto(path.as_uri())
     page.wait_for_selector("html[data-ready]", timeout=60_000)
     ids = page.evaluate("[...document.querySelectorAll('.chart')].map(c => c.id)")
     assert len(set(ids)) == len(ids) > 3

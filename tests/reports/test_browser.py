@@ -42,13 +42,15 @@ def path(run: RunView, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return reports.page([run], tmp_path_factory.mktemp("browser") / "report.html")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def visit(browser: Any, path: Path) -> Iterator[Visit]:
+    """The page, opened once: tests that hide models show them again."""
     made = Visit(browser, path, 1400)
     yield made
     made.context.close()
 
 
+@pytest.mark.long
 def test_it_opens_from_a_file_without_a_request_or_a_complaint(visit: Visit, path: Path) -> None:
     outside = [url for url in visit.requests if url != path.as_uri() and not url.startswith("data:")]
     assert outside == []
@@ -112,11 +114,15 @@ def test_the_picker_shows_one_shift_at_a_time(visit: Visit) -> None:
     assert visit.page.evaluate(shown) == ["jpeg"]
 
 
-@pytest.mark.parametrize("width", [360, 420, 768, 1400, 2200])
-def test_no_screen_scrolls_sideways(browser: Any, path: Path, width: int) -> None:
-    visit = Visit(browser, path, width)
+@pytest.mark.parametrize("widths", [(360, 420, 768), (1400, 2200)])
+def test_no_screen_scrolls_sideways(browser: Any, path: Path, widths: tuple[int, ...]) -> None:
+    """The page is opened on a phone and on a screen, and the window is then made wider."""
+    visit = Visit(browser, path, widths[0])
     visit.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for width in widths:
+        visit.page.set_viewport_size({"width": width, "height": 900})
+        visit.page.wait_for_function(f"innerWidth === {width}")
+        assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
     visit.context.close()
 
 
@@ -176,18 +182,18 @@ def test_many_models_are_switched_by_buttons(browser: Any, run: RunView, tmp_pat
     visit.context.close()
 
 
-@pytest.mark.parametrize("width", [360, 1400])
 @pytest.mark.parametrize("which", ["es_run", "graded_run"])
 def test_pages_of_several_sets_fit_every_screen_without_a_complaint(
-    browser: Any, request: pytest.FixtureRequest, tmp_path: Path, which: str, width: int
+    browser: Any, request: pytest.FixtureRequest, tmp_path: Path, which: str
 ) -> None:
-    visit = Visit(browser, reports.page([request.getfixturevalue(which)], tmp_path / "sets.html"), width)
-    visit.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert visit.complaints == []
-    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    path = reports.page([request.getfixturevalue(which)], tmp_path / "sets.html")
     narrow = (
-        "[...document.querySelectorAll('#OOD score .heat.named tbody th')].filter(t => t.clientHeight >"
-        " 60).length"
+        "[...document.querySelectorAll('#ood .heat.named tbody th')].filter(t => t.clientHeight > 60).length"
     )
-    assert visit.page.evaluate(narrow) == 0
-    visit.context.close()
+    for width in (360, 1400):
+        visit = Visit(browser, path, width)
+        visit.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert visit.complaints == []
+        assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert visit.page.evaluate(narrow) == 0
+        visit.context.close()

@@ -52,6 +52,7 @@ def answers(folder: Path) -> int:
     return logits.shape[1]
 
 
+@pytest.mark.long
 def test_focus_heads_learn_categories_with_a_thousand_classes(tmp_path: Path) -> None:
     source = f"focus:{layouts.focus(tmp_path / 'focus')}"
     recipe = load("focus_finetune")

@@ -65,6 +65,7 @@ def application(
     extra: str = "studio",
     lifespan: Callable[[Starlette], contextlib.AbstractAsyncContextManager[None]] | None = None,
     errors: dict[type[Exception], ErrorHandler] | None = None,
+    max_body: int = MAX_BODY_BYTES,
 ) -> Starlette:
     """Return an ASGI application whose requests are checked and whose answers have security headers.
 
@@ -74,6 +75,7 @@ def application(
         extra: Extra that installs the libraries.
         lifespan: Context that is open while the application runs.
         errors: Answers to further classes of exceptions.
+        max_body: Bytes that the body of a request may have.
 
     Raises:
         MissingExtra: Starlette is not installed.
@@ -100,7 +102,7 @@ def application(
         routes=[Route(path, handler, methods=[method]) for method, path, handler in endpoints],
         lifespan=lifespan,
         exception_handlers=answers,
-        middleware=[Middleware(_Checks, only_loopback=bind in LOOPBACK_NAMES)],
+        middleware=[Middleware(_Checks, only_loopback=bind in LOOPBACK_NAMES, max_body=max_body)],
     )
     app.router.redirect_slashes = False
     return app
@@ -114,8 +116,8 @@ async def _no_icon(request: Request) -> Response:
 class _Checks:
     """Middleware that checks requests and adds the security headers to answers."""
 
-    def __init__(self, app: ASGIApp, only_loopback: bool) -> None:
-        self._app, self._only_loopback = app, only_loopback
+    def __init__(self, app: ASGIApp, only_loopback: bool, max_body: int) -> None:
+        self._app, self._only_loopback, self._max_body = app, only_loopback, max_body
         self._headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,7 +135,7 @@ class _Checks:
             message = await receive()
             unread = message.get("more_body", False)
             received += len(message.get("body", b""))
-            if received > MAX_BODY_BYTES:
+            if received > self._max_body:
                 raise HTTPException(413, "the request is too large")
             return message
 
@@ -148,15 +150,15 @@ class _Checks:
                 message = {"type": "http.response.body"}
             await send(message)
 
-        refusal = _refusal(headers, scope["method"], self._only_loopback)
+        refusal = _refusal(headers, scope["method"], self._only_loopback, self._max_body)
         app = self._app if refusal is None else error_reply(*refusal)
         await app(scope, bounded_receive, send_with_headers)
 
 
-def _refusal(headers: Headers, method: str, only_loopback: bool) -> tuple[int, str] | None:
+def _refusal(headers: Headers, method: str, only_loopback: bool, max_body: int) -> tuple[int, str] | None:
     """Return the status and the reason if a request is refused because of its headers."""
     length = parse_integer(headers.get("content-length", "0"))
-    if length is None or length > MAX_BODY_BYTES:
+    if length is None or length > max_body:
         return 413, "the request is too large"
     host = headers.get("host", "").lower()
     match = _HOST.fullmatch(host)

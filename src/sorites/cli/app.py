@@ -53,6 +53,7 @@ VERBS = {
     "verify": Verb(EVALUATE, "compare", "verify"),
     "leaderboard": Verb(EVALUATE, "compare", "leaderboard"),
     "guard": Verb(EVALUATE, "guard", "app"),
+    "view": Verb(INSPECT, "view", "view"),
     "list": Verb(INSPECT, "about", "list_"),
     "explain": Verb(INSPECT, "training", "explain"),
     "check": Verb(INSPECT, "run", "check"),

@@ -52,13 +52,47 @@ def doctor(
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", min=1, help="With --gpu, about how long per model.")
     ] = 20.0,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(
+            "--pipeline",
+            metavar="DIR|toy",
+            help="Estimate the memory of drawing with this diffusion pipeline.",
+        ),
+    ] = None,
+    side: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--side",
+            metavar="PX",
+            min=8,
+            max=4096,
+            help="With --pipeline, width of images; default: that of training. May be repeated.",
+        ),
+    ] = None,
+    batch: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--batch",
+            metavar="N",
+            min=1,
+            help="With --pipeline, images per pass; default: 1 and 12. May be repeated.",
+        ),
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="NAME", help="With --pipeline, number format of the weights.")
+    ] = "bfloat16",
 ) -> None:
     """Check the installation.
 
     Prints the installed packages, the missing extras with the commands that
     install them, and the device that models run on. With --gpu it measures
-    instead how fast this machine makes and evaluates images.
+    instead how fast this machine makes and evaluates images. With --pipeline
+    it estimates the memory of a diffusion pipeline from its configurations.
     """
+    if pipeline is not None:
+        _print_memory(pipeline, side or [], batch or [], dtype)
+        return
     if not gpu:
         say(report(), nl=False)
         return
@@ -71,6 +105,20 @@ def doctor(
         say(f"\n{spec}")
         for line in rates.lines():
             say(f"  {line}")
+
+
+def _print_memory(pipeline: str, sides: list[int], batches: list[int], dtype: str) -> None:
+    """Print the estimated memory of drawing with a pipeline."""
+    from sorites.cli.printing import print_frame
+    from sorites.core.compute.torch_tools import device_of
+    from sorites.diffusion.estimates import memory_table
+    from sorites.diffusion.memory import free_bytes
+    from sorites.diffusion.sampler import BATCH
+
+    where = device_of(None)
+    say(f"estimated memory in GB, {dtype}, guided; none, model and sequential are values of --offload")
+    print_frame(memory_table(pipeline, sides, batches or (1, BATCH), dtype))
+    say(f"free on {where}: {free_bytes(where) / 1e9:.1f} GB; leave a fifth for what is not counted")
 
 
 def report() -> str:

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from sorites.apps.generation.pairs import Axes
+    from sorites.apps.generation.recipes import PairRecipe
     from sorites.apps.generation.spread import Spread
+    from sorites.diffusion.memory import MemorySettings
     from sorites.diffusion.pipeline import Pipe
     from sorites.diffusion.sampler import SamplerOptions
-    from sorites.diffusion.shelves import Shelf
+    from sorites.diffusion.shelves import Concept, Shelf
 
 
 T = TypeVar("T", bound="DataclassInstance")
@@ -34,7 +36,7 @@ app = typer.Typer(
 PIPELINE = typer.Option(
     "--pipeline",
     metavar="DIR|toy",
-    help="A diffusers folder (Stable Diffusion 1, 2, XL), or toy, the built-in one.",
+    help="A diffusers folder (Stable Diffusion 1, 2, XL, 3, FLUX), or toy, the built-in one.",
 )
 PipelineFolder = Annotated[str, PIPELINE]
 Steps = Annotated[
@@ -88,6 +90,19 @@ Number = Annotated[
         metavar="NAME",
         help="float32, bfloat16 or float16; default on a GPU: bfloat16, as published.",
     ),
+]
+Offload = Annotated[
+    str,
+    typer.Option(
+        "--offload",
+        metavar="none|model|sequential",
+        help="Networks (model) or single layers (sequential) wait on the CPU while they are not used.",
+    ),
+]
+Slicing = Annotated[bool, typer.Option("--slicing", help="The autoencoder sees one image at a time.")]
+Tiling = Annotated[
+    bool,
+    typer.Option("--tiling", help="The autoencoder sees tiles of large images; changes images a little."),
 ]
 LearntWords = Annotated[
     str | None,
@@ -295,6 +310,9 @@ def styles(
     format: ImageFormat = None,
     device: Device = None,
     dtype: Number = None,
+    offload: Offload = "none",
+    slicing: Slicing = False,
+    tiling: Tiling = False,
 ) -> None:
     """Generate labels in styles, with the same number of images per cell of distance.
 
@@ -323,13 +341,16 @@ def styles(
     from sorites.apps.generation.styles import Order, draw_styles, require_source
     from sorites.core.progress import bars
     from sorites.diffusion.pipeline import load
+    from sorites.diffusion.saving import Saving
 
     how = checked_distance(
         encoder=encoder, against=against, limit=limit, decomposition=decomposition, k=k, levels=levels
     )
     require_source(how)
-    pipe, kind = load(pipeline, device, dtype), format or ("png" if pipeline == "toy" else "jpg")
-    drawing = _for_pipe(drawing, pipe, scheduler)
+    saving = Saving(offload, slicing, tiling)
+    pipe = load(pipeline, device, dtype, saving=saving)
+    kind = format or ("png" if pipeline == "toy" else "jpg")
+    drawing = _for_pipe(drawing, pipe, scheduler, guidance)
     order = Order(per_cell, kind, batch, in_distribution)
     with bars() as bar:
         counts = draw_styles(pipe, prompt_plan, how, out, drawing, order, checker(safety, pipe), bar)
@@ -428,6 +449,14 @@ def sliders(
             ),
         ),
     ] = None,
+    pairs: Annotated[
+        str | None,
+        typer.Option(
+            "--pairs",
+            metavar="NAME:PATH",
+            help="Learn --shift from images before and after it, such as a folder of sorites build.",
+        ),
+    ] = None,
     recipe: RecipeName = None,
     eta: Annotated[
         float | None, typer.Option("--eta", metavar="X", help="Strength of the training target.")
@@ -438,7 +467,12 @@ def sliders(
         typer.Option("--alpha", metavar="X", help="Scale of the adapter in training, divided by the rank."),
     ] = None,
     layers: Annotated[
-        str | None, typer.Option("--layers", metavar="noxattn|xattn|full", help="Layers that get an adapter.")
+        str | None,
+        typer.Option(
+            "--layers",
+            metavar="NAME",
+            help="Layers that get an adapter: noxattn, xattn, full; of transformers attention, joint.",
+        ),
     ] = None,
     steps: TrainingSteps = None,
     rate: LearningRate = None,
@@ -480,6 +514,9 @@ def sliders(
     ] = True,
     device: Device = None,
     dtype: Number = None,
+    offload: Offload = "none",
+    slicing: Slicing = False,
+    tiling: Tiling = False,
     engine: EngineName = None,
     workers: Workers = None,
     address: Address = None,
@@ -492,16 +529,36 @@ def sliders(
     after a stop.
     """
     from sorites.apps.generation.concepts import SETS, concepts
+    from sorites.apps.generation.recipes import pair_recipe, suited
     from sorites.apps.generation.recipes import recipe as slider_recipe
     from sorites.apps.generation.sliders import train_sliders
     from sorites.apps.generation.spread import open_pipe
     from sorites.core.progress import bars
     from sorites.diffusion.conditions import refuse_unknown_words
     from sorites.diffusion.memory import MemorySettings
-    from sorites.diffusion.pipeline import load_tokenizer
+    from sorites.diffusion.pipeline import TRANSFORMERS, kind_of, load_tokenizer
+    from sorites.diffusion.saving import Saving
     from sorites.reports.figures.strips import sheet
 
     is_toy = pipeline == "toy"
+    drawing = _drawing(is_toy, noise_steps, guidance, active, negative, scheduler=scheduler, seeding=seeding)
+    opening = functools.partial(open_pipe, pipeline, device, dtype, words, Saving(offload, slicing, tiling))
+    memory, which = MemorySettings(per_pass, checkpointing), classes or ("toy" if is_toy else "cns")
+    if pairs is not None:
+        _check_pairs(shift, eta, train_noise_steps, side, engine)
+        learning = _replace_given(
+            pair_recipe(recipe or ("toy" if is_toy else "released")),
+            rank=rank, alpha=alpha, layers=layers, steps=steps, rate=rate, batch=batch, seed=seed,
+            start=drawing.start,
+        )  # fmt: skip
+        learning = learning if layers else suited(learning, kind_of(pipeline) in TRANSFORMERS)
+        made = _learn_from_pairs(
+            pairs, concepts(which, only or ()), shift or [], learning, out, opening, memory,
+            functools.partial(_for_pipe, drawing, scheduler=scheduler, guidance=guidance),
+        )  # fmt: skip
+        say(f"wrote {len(made)} sliders to {out}")
+        say(f"next: sorites generate images --sliders {out} --out images")
+        return
     how = _replace_given(
         slider_recipe(recipe or ("toy" if is_toy else "released")),
         eta=eta,
@@ -515,28 +572,59 @@ def sliders(
         side=side,
         seed=seed,
     )
-    which = classes or ("toy" if is_toy else "cns")
+    how = how if layers else suited(how, kind_of(pipeline) in TRANSFORMERS)
     asked, shifts = concepts(which, only or ()), shift or list(SETS.get(which, ()))
     if not shifts:
         raise SoritesError(
             f'missing --shift, such as --shift "heavy snow"; only the sets {" and ".join(SETS)} have default'
             " shifts"
         )
-    drawing = _drawing(is_toy, noise_steps, guidance, active, negative, scheduler=scheduler, seeding=seeding)
-    opening = functools.partial(open_pipe, pipeline, device, dtype, words)
     spread = _spread(engine, workers, address, gpus_per_worker, opening)
     if not words:
         prompts = (text for concept in asked for name in shifts for text in how.words(concept.name, name))
         refuse_unknown_words(load_tokenizer(pipeline), prompts)
     pipe = opening()
-    drawing = _for_pipe(drawing, pipe, scheduler)
+    drawing = _for_pipe(drawing, pipe, scheduler, guidance)
     with bars() as bar:
         made = train_sliders(
-            pipe, asked, shifts, how, out, drawing, sheet if strip else None, bar, spread,
-            MemorySettings(per_pass, checkpointing),
-        )  # fmt: skip
+            pipe, asked, shifts, how, out, drawing, sheet if strip else None, bar, spread, memory
+        )
     say(f"wrote {len(made)} sliders to {out}")
     say(f"next: sorites generate images --sliders {out} --out images")
+
+
+def _check_pairs(
+    shift: list[str] | None, eta: float | None, noise_steps: int | None, side: int | None, engine: str | None
+) -> None:
+    if not shift:
+        raise SoritesError("--pairs needs --shift NAME, a shift of the source")
+    others = {"--eta": eta, "--train-noise-steps": noise_steps, "--side": side, "--engine": engine}
+    if wrong := [name for name, value in others.items() if value is not None]:
+        raise SoritesError(f"--pairs learns from images, in this process and at their width: drop {wrong[0]}")
+
+
+def _learn_from_pairs(
+    source: str,
+    asked: list[Concept],
+    shifts: list[str],
+    recipe: PairRecipe,
+    out: Path,
+    opening: Callable[[], Pipe],
+    memory: MemorySettings,
+    drawing: Callable[..., SamplerOptions],
+) -> list[Path]:
+    from sorites import core
+    from sorites.apps.generation.concepts import label_space, labels_of
+    from sorites.apps.generation.image_pairs import learn_sliders
+    from sorites.core.progress import bars
+
+    space = label_space(asked)
+    numbered, samples = labels_of(asked, space), core.source(source, space).samples
+    pipe = opening()
+    with bars() as bar:
+        return learn_sliders(
+            pipe, asked, samples, numbered, shifts, recipe, out, drawing(pipe=pipe), bar, memory
+        )
 
 
 @app.command()
@@ -574,6 +662,25 @@ def images(
             help="Combine two sliders on a grid of these severities; one alone is taken with its half.",
         ),
     ] = None,
+    control: Annotated[
+        str | None,
+        typer.Option(
+            "--control",
+            metavar="DIR",
+            help="A ControlNet, which holds the edges of each image while the slider moves it.",
+        ),
+    ] = None,
+    control_image: Annotated[
+        str | None,
+        typer.Option(
+            "--control-image",
+            metavar="edges|python:...",
+            help="With --control, what it holds: edges, or a function that returns another map.",
+        ),
+    ] = None,
+    control_scale: Annotated[
+        float | None, typer.Option("--control-scale", metavar="X", help="With --control, its weight; 1.")
+    ] = None,
     by_text: Annotated[
         bool,
         typer.Option(
@@ -603,6 +710,9 @@ def images(
     format: ImageFormat = None,
     device: Device = None,
     dtype: Number = None,
+    offload: Offload = "none",
+    slicing: Slicing = False,
+    tiling: Tiling = False,
     engine: EngineName = None,
     workers: Workers = None,
     address: Address = None,
@@ -621,6 +731,7 @@ def images(
     from sorites.apps.generation.spread import open_pipe
     from sorites.core.progress import bars
     from sorites.diffusion.sampler import sampler_options_from
+    from sorites.diffusion.saving import Saving
     from sorites.diffusion.shelves import shelf
     from sorites.io.readers import numbers
     from sorites.reports.figures.strips import sheet
@@ -637,11 +748,14 @@ def images(
         noise_steps, guidance, active, negative, size if size or is_toy else 256, scheduler, seeding
     )
     drawing, kind = sampler_options_from(selected.record, **changes), format or ("png" if is_toy else "jpg")
-    pipe = open_pipe(where, device, dtype, words)
-    drawing = _for_pipe(drawing, pipe, scheduler)
-    spread = _spread(
-        engine, workers, address, gpus_per_worker, functools.partial(open_pipe, where, device, dtype, words)
+    holding = _holding(control, control_image, control_scale)
+    opening = functools.partial(
+        open_pipe, where, device, dtype, words, Saving(offload, slicing, tiling), holding
     )
+    pipe = opening()
+    recorded = selected.record.drawing.get("guidance")
+    drawing = _for_pipe(drawing, pipe, scheduler, recorded if guidance is None else guidance)
+    spread = _spread(engine, workers, address, gpus_per_worker, opening)
     judge, per_batch = checker(safety, pipe), _batch(batch, pipe, drawing)
     if axes is not None:
         with bars() as bar:
@@ -669,6 +783,17 @@ def images(
         )
     say(f"wrote {len(rows)} images to {out}\nnext: sorites generate check {out}")
     _say_next(out)
+
+
+def _holding(control: str | None, image: str | None, scale: float | None) -> tuple[str, str, float] | None:
+    """Return the ControlNet of --control, what it holds, and its weight."""
+    from sorites.diffusion.control import EDGES
+
+    if control is None:
+        if image is not None or scale is not None:
+            raise SoritesError("--control-image and --control-scale need --control DIR")
+        return None
+    return control, image or EDGES, 1.0 if scale is None else scale
 
 
 def _check_grid(axes: Axes | None, engine: str | None, by_text: bool, shift: list[str] | None) -> None:
@@ -757,9 +882,21 @@ def _drawing(is_toy: bool, *values: Any, **named: Any) -> SamplerOptions:
     return _replace_given(base, **_changes(*values, **named))
 
 
-def _for_pipe(drawing: SamplerOptions, pipe: Pipe, scheduler: str | None) -> SamplerOptions:
-    """Return the sampler settings with a flow's own scheduler, unless another was asked for."""
-    return dataclasses.replace(drawing, scheduler="own") if pipe.is_flow and scheduler is None else drawing
+def _for_pipe(
+    drawing: SamplerOptions, pipe: Pipe, scheduler: str | None, guidance: float | None
+) -> SamplerOptions:
+    """Return the sampler settings with what a pipeline needs, unless something else was asked for.
+
+    A flow has its own scheduler. FLUX takes the guidance as a number, or has none.
+    """
+    from sorites.diffusion.conditions import EMBEDDED_GUIDANCE
+
+    if pipe.is_flow and scheduler is None:
+        drawing = dataclasses.replace(drawing, scheduler="own")
+    if pipe.kind == "flux" and guidance is None:
+        usual = EMBEDDED_GUIDANCE if pipe.has_embedded_guidance else 0.0
+        drawing = dataclasses.replace(drawing, guidance=usual)
+    return drawing
 
 
 def _replace_given(base: T, **values: Any) -> T:

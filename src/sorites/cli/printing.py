@@ -107,7 +107,7 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
         )
         echo(
             f"{errors} rows have errors; they stay in the table and are excluded from every mean. The first,"
-            f" {first[0]}: {first[1]}"
+            f" {named_error(*first)}"
         )
     for model, fits in read_fits(folder).items():
         if fits.left_out:
@@ -117,6 +117,13 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
     echo(f"{what} {folder / 'predictions'}" + (f", {probes} of them probes" if probes else ""))
     metric = "accuracy" if answer.height else "map"
     echo(f"next: sorites report {folder}   or   sorites metrics {folder} {metric} --by model,shift")
+
+
+def named_error(sample: str, error: str) -> str:
+    """Return an error with the name of its sample, once: the error of a file begins with its path."""
+    path, _, reason = error.partition(": ")
+    is_named = bool(reason) and (path == sample or path.endswith(f"/{sample}"))
+    return error if is_named else f"{sample}: {error}"
 
 
 def headline(folder: Path) -> pl.DataFrame:

@@ -146,12 +146,41 @@ def coco_category_ids() -> tuple[int, ...]:
     return tuple(int(line.split("\t")[0]) for line in _coco_lines())
 
 
+@functools.cache
+def _class_lists() -> dict[str, tuple[str, ...]]:
+    """Return the WordNet ids of published subsets of ImageNet by name, in the order of ImageNet.
+
+    Their sources are the evaluation scripts of ImageNet-A and ImageNet-R (Hendrycks et al. 2021), the list of
+    Tian et al. 2020 (CMC) for ImageNet-100, and OpenOOD v1.5, whose ImageNet-200 has the classes of
+    ImageNet-R.
+    """
+    rows = files("sorites.core").joinpath("class_lists.tsv").read_text(encoding="utf-8").splitlines()
+    return {name: tuple(ids.split()) for name, ids in (row.split("\t") for row in rows)}
+
+
+def imagenet_subset(name: str) -> Labels:
+    """Return the classes of a published subset of ImageNet; a model's other classes are then masked.
+
+    Args:
+        name: ``"imagenet-100"``, ``"imagenet-200"``, ``"imagenet-a"`` or ``"imagenet-r"``.
+
+    Example:
+        >>> len(imagenet_subset("imagenet-a")), imagenet_subset("imagenet-r").find("tabby") >= 0
+        (200, True)
+    """
+    whole, ids = imagenet(), _class_lists()[name]
+    place = {whole.ids.index(id_): i for i, id_ in enumerate(ids)}
+    aliases = {alias: place[i] for alias, i in whole.aliases.items() if i in place}
+    return Labels(ids, tuple(whole.names[i] for i in place), aliases)
+
+
 def _coco_lines() -> list[str]:
     return files("sorites.core").joinpath("coco.tsv").read_text(encoding="utf-8").splitlines()
 
 
 # Names of the built-in label spaces.
-BUILT_IN = ("imagenet", "coco")
+SUBSETS = ("imagenet-100", "imagenet-200", "imagenet-a", "imagenet-r")
+BUILT_IN = ("imagenet", "coco", *SUBSETS)
 
 # Names by id for the three pairs of classes whose first WordNet name is the same.
 AMBIGUOUS_NAMES = {
@@ -168,8 +197,9 @@ def labels(spec: str | Iterable[str]) -> Labels:
     """Return a label space.
 
     Args:
-        spec: ``"imagenet"``, ``"coco"``, the path of a text file with one class per line or of a JSON file of
-            groups (``class_groups``), or the class names.
+        spec: ``"imagenet"``, ``"coco"``, a published subset of ImageNet (``"imagenet-a"``, ``"imagenet-r"``,
+            ``"imagenet-100"``, ``"imagenet-200"``), the path of a text file with one class per line or of a
+            JSON file of groups (``class_groups``), or the class names.
 
     Returns:
         The label space; label ``i`` is the ``i``-th class.
@@ -181,13 +211,13 @@ def labels(spec: str | Iterable[str]) -> Labels:
         >>> labels(["cat", "dog"]).find("dog")
         1
     """
-    if spec in BUILT_IN:
-        return imagenet() if spec == "imagenet" else coco()
     if isinstance(spec, str):
+        if spec in BUILT_IN:
+            return _built_in(spec)
         if is_file(spec) and spec.lower().endswith(".json"):
             return _group_labels(class_groups(spec))
         if not is_file(spec):
-            expected = 'expected "imagenet", "coco" or a text file with one class name per line'
+            expected = f"expected {', '.join(BUILT_IN)} or a text file with one class name per line"
             raise SoritesError(f"labels: {expected}, got {spec[:200]!r}")
         spec = lines(Path(spec), "labels as UTF-8 text with one class name per line")
     ids = tuple(line.strip() for line in spec if line.strip())
@@ -195,6 +225,12 @@ def labels(spec: str | Iterable[str]) -> Labels:
         raise SoritesError("labels: expected one or more distinct class names, one per line")
     imagenet_names = dict(zip(imagenet().ids, imagenet().names, strict=True))
     return Labels(ids, tuple(imagenet_names.get(id_, id_) for id_ in ids))
+
+
+def _built_in(name: str) -> Labels:
+    if name in SUBSETS:
+        return imagenet_subset(name)
+    return imagenet() if name == "imagenet" else coco()
 
 
 WHAT_GROUPS = 'groups of classes as a JSON object of names and lists of classes: {"dog": ["n02085782"]}'

@@ -110,6 +110,7 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, room: str, adopt: Callable[[str, Any], T] | None = None) -> None:
         self.kind, self.room, self._adopt = kind, room, adopt
         self._objects: dict[str, T] = {}
+        self._forms: dict[str, Callable[[str], T]] = {}
         _rooms.append(room)
 
     def add(self, name: str, obj: T) -> T:
@@ -123,6 +124,20 @@ class Registry(Generic[T]):
         self._objects[name] = obj
         return obj
 
+    def add_form(self, prefix: str, make: Callable[[str], T]) -> None:
+        """Register a form of names, ``prefix:argument``, whose plug-ins are made when they are asked for.
+
+        Args:
+            prefix: The text before the colon.
+            make: Makes the plug-in from the whole name.
+
+        Raises:
+            SoritesError: The prefix is taken.
+        """
+        if prefix in self._forms:
+            raise SoritesError(f"the {self.kind} form {prefix!r} is already taken")
+        self._forms[prefix] = make
+
     def get(self, name: str) -> T:
         """Return the plug-in called ``name``, which may be ``python:module:name``.
 
@@ -133,6 +148,8 @@ class Registry(Generic[T]):
         if self._adopt is not None and name.startswith(PREFIX):
             return self._adopt(name, load_object(self.kind, name.removeprefix(PREFIX)))
         self._fill()
+        if (prefix := name.partition(":")[0]) in self._forms and prefix != name:
+            return self._forms[prefix](name)
         if name not in self._objects:
             spec = spec_of_path(self.kind, name)
             see = f"For a path, pass {spec}" if spec else f"See {command('list', f'{self.kind}s')}."
@@ -144,7 +161,8 @@ class Registry(Generic[T]):
         if self._adopt is not None and name.startswith(PREFIX):
             return True
         self._fill()
-        return name in self._objects
+        prefix, colon, _ = name.partition(":")
+        return name in self._objects or bool(colon and prefix in self._forms)
 
     def names(self) -> list[str]:
         """Return all names in alphabetical order."""

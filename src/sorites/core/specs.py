@@ -94,6 +94,10 @@ _FILES: Mapping[str, Mapping[str, str]] = {
 _FOLDERS: Mapping[str, Mapping[str, str]] = {
     "source": {
         "data.yaml": "yolo:{}",
+        "dataset_dict.json": "hf:{}",
+        "state.json": "hf:{}",
+        "metadata.jsonl": "hf:{}",
+        "labels.npy": "variants:{}",
         "*.tar": "webdataset:{}",
         "*.parquet": "parquet:{}",
         "*": "folder:{}",

@@ -24,6 +24,7 @@ from sorites.core.labels import Labels, coco, coco_category_ids
 from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
+from sorites.datasets import croissant
 from sorites.evaluation import plan as plans
 from sorites.evaluation.engines import Engine
 from sorites.evaluation.images import Shot, shots
@@ -227,10 +228,28 @@ def _write_metadata(folder: Path, plan: Plan, sized: Sequence[tuple[dict[str, An
     """Write the files that describe the images, and return their digests."""
     records = [record for record, _ in sized]
     _check_paths(records)
-    content = {sidecar.NAME: parquet_bytes(sidecar.frame(records))}
+    # Neither where the dataset is nor where its images came from is part of what is published.
+    about = f"Images of the source {plan.suite.source.partition(':')[0]} under the shifts of a suite."
+    content = described(plan.suite.name, records, about)
     if any(record[sidecar.BOXES] is not None for record in records):
         content[ANNOTATIONS] = coco_json(sized, plan.labels)
     return write_files(folder, content)
+
+
+def described(name: str, records: Sequence[Mapping[str, object]], about: str) -> dict[str, bytes]:
+    """Return the sidecar of a dataset, and its Croissant metadata if it has images.
+
+    Args:
+        name: The name of the dataset.
+        records: The rows of the sidecar.
+        about: A description in a sentence.
+    """
+    rows = sidecar.frame(records)
+    data = parquet_bytes(rows)
+    table = {sidecar.NAME: data}
+    if rows.is_empty():
+        return table
+    return {**table, croissant.NAME: croissant.croissant_json(name, about, (sidecar.NAME, data), rows)}
 
 
 def write_files(folder: Path, content: Mapping[str, bytes]) -> dict[str, str]:

@@ -31,7 +31,16 @@ from sorites.core.labels import Labels, coco, imagenet
 from sorites.core.messages import option
 from sorites.core.rng import digest, hashed_order, rng_for
 from sorites.core.table import BOX
-from sorites.datasets.build import ANNOTATIONS, LOCK, Size, claimed, coco_json, place_image, write_files
+from sorites.datasets.build import (
+    ANNOTATIONS,
+    LOCK,
+    Size,
+    claimed,
+    coco_json,
+    described,
+    place_image,
+    write_files,
+)
 from sorites.evaluation.storage.record import DATASET
 from sorites.evaluation.storage.schema import hash_of
 from sorites.io.digests import digest_of_file, write_sealed
@@ -284,8 +293,9 @@ class Claim:
 
     def finish(self, records: Sequence[dict[str, object]], content: dict[str, bytes]) -> None:
         """Write the sidecar and other files, then the record that lists their digests."""
-        described = {sidecar.NAME: parquet_bytes(sidecar.frame(records)), **content}
-        finished = self.record.having(files=write_files(self.folder, described))
+        about = "Cut-outs composed with backgrounds of common and uncommon times, weathers and places."
+        files = described("context", records, about) | content
+        finished = self.record.having(files=write_files(self.folder, files))
         write_sealed(finished.as_json(), self.folder / DATASET)
 
 

@@ -89,6 +89,8 @@ class Walker:
     def __init__(self, pipe: Pipe, words: Words, drawing: SamplerOptions, dial: SliderScales) -> None:
         self.pipe, self.words, self.guidance, self.dial = pipe, words, drawing.guidance, dial
         self.schedule = schedule_of(pipe, drawing)
+        self.held: Any = None
+        """The map of the photograph that a ControlNet holds."""
 
     def parts(self, latents: Any, index: int, severities: Any = None) -> tuple[Any, Any]:
         """Return the image and the noise that the network sees in latents before a step."""
@@ -100,7 +102,9 @@ class Walker:
             scales = severities[:, None]
             self.dial.scales = torch.cat([scales, scales]) if guided else scales
         hidden, added = Words.batch([self.words] * len(latents), guided)
-        out = predict(self.pipe, torch.cat([latents] * 2) if guided else latents, time, hidden, added)
+        into = torch.cat([latents] * 2) if guided else latents
+        held = None if self.held is None else self.held.expand(len(into), -1, -1, -1)
+        out = predict(self.pipe, into, time, hidden, added, held=held)
         self.dial.scales = None
         if guided:
             without, with_ = out.chunk(2)
@@ -190,8 +194,10 @@ def edit_photograph(
     with pipe.busy, reproducible(pipe.device), torch.no_grad():
         words = encode_prompt(pipe, prompt, how.drawing.negative, pipe.side)
         lows = [] if slider is None else [slider.lows]
-        with attach_sliders(pipe.network, lows) as dial:
+        with attach_sliders(pipe.network, lows, pipe.device) as dial:
             walker = Walker(pipe, words, how.drawing, dial)
+            if pipe.control is not None:
+                walker.held = pipe.control.maps([photograph], pipe.device)
             latents = latents_of(pipe, [photograph])
             inverted = (
                 _invert_ddim(walker, latents)
@@ -199,10 +205,12 @@ def edit_photograph(
                 else _invert_edit_friendly(walker, latents, noise_seed(key, 0, "prompt"))
             )
             # One image per pass: what is drawn must not depend on the other severities of a call.
-            return [
+            images = [
                 _denoise(walker, inverted, severity if slider is not None else 0.0, how)
                 for severity in severities
             ]
+        pipe.rest()
+    return images
 
 
 def _denoise(walker: Walker, inverted: Inverted, severity: float, how: PhotoEdit) -> ImageF32:

@@ -43,8 +43,10 @@ def latents_of(pipe: Pipe, images: Sequence[ImageU8]) -> Any:
 
 
 def _offset(pipe: Pipe) -> float:
-    """Return the mean of latents before they are scaled; only Stable Diffusion 3 has one."""
-    return float(getattr(pipe.parts.vae.config, "shift_factor", None) or 0.0) if pipe.kind == "sd3" else 0.0
+    """Return the mean of latents before they are scaled; only Stable Diffusion 3 and FLUX have one."""
+    if pipe.kind not in ("sd3", "flux"):
+        return 0.0
+    return float(getattr(pipe.parts.vae.config, "shift_factor", None) or 0.0)
 
 
 def add_noise(pipe: Pipe, latents: Any, noise: Any, times: Any) -> tuple[Any, Any]:
@@ -63,6 +65,23 @@ def add_noise(pipe: Pipe, latents: Any, noise: Any, times: Any) -> tuple[Any, An
     share = alphas.to(latents.device, latents.dtype)[times].view(-1, *(1,) * (latents.ndim - 1))
     noisy = share.sqrt() * latents + (1 - share).sqrt() * noise
     return noisy, noise if kind == "epsilon" else share.sqrt() * noise - (1 - share).sqrt() * latents
+
+
+def image_error(pipe: Pipe, noisy: Any, out: Any, wanted: Any, times: Any) -> Any:
+    """Return how far the image that a prediction stands for is from the wanted latents.
+
+    Where noise hides the image, a prediction of noise stands for one that is far off; such errors count as
+    errors of the noise.
+    """
+    shape = (-1, *(1,) * (noisy.ndim - 1))
+    if pipe.is_flow:
+        return noisy - (times / NOISE_STEPS).to(noisy).view(shape) * out - wanted
+    scheduler = pipe.parts.scheduler
+    share = scheduler.alphas_cumprod.to(noisy)[times].view(shape)
+    if getattr(scheduler.config, "prediction_type", "") == "v_prediction":
+        return share.sqrt() * noisy - (1 - share).sqrt() * out - wanted
+    error = (noisy - (1 - share).sqrt() * out) / share.sqrt() - wanted
+    return error * (share / (1 - share)).sqrt().clamp(max=1)
 
 
 def predict_noise(pipe: Pipe, noisy: Any, times: Any, conditions: Sequence[Any]) -> Any:

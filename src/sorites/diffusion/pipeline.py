@@ -1,4 +1,4 @@
-"""Load diffusers pipelines from a folder: Stable Diffusion 1.x, 2.x, XL, their Turbo versions, 3.x, and DiT.
+"""Load diffusers pipelines from a folder: Stable Diffusion 1.x, 2.x, XL, Turbo versions, 3.x, FLUX, and DiT.
 
 Nothing is downloaded, nothing is unpickled and no code of the folder is run: weights are read from local
 safetensors files, and only known classes of diffusers and transformers are loaded.
@@ -18,6 +18,7 @@ from typing import Any
 
 from sorites.core.compute.torch_tools import compute_options, device_of, import_with_torchvision
 from sorites.core.errors import SoritesError
+from sorites.diffusion.saving import Saving
 from sorites.diffusion.schedulers import allowed_classes, is_flow, refuse_unknown_keys
 from sorites.io.paths import FileState, file_states, reason
 from sorites.io.readers import json_file
@@ -27,15 +28,16 @@ KINDS = {
     "StableDiffusionPipeline": "sd",
     "StableDiffusionXLPipeline": "sdxl",
     "StableDiffusion3Pipeline": "sd3",
+    "FluxPipeline": "flux",
     "DiTPipeline": "dit",
     "StableDiffusionInstructPix2PixPipeline": "pix2pix",
 }
 # Kinds that are conditioned on text. A DiT is conditioned on class numbers and only used as a classifier.
-BY_WORDS = ("sd", "sdxl", "sd3")
+BY_WORDS = ("sd", "sdxl", "sd3", "flux")
 # The kind that edits photographs by an instruction.
 BY_INSTRUCTION = ("pix2pix",)
 # Kinds whose network is a transformer; the others have a U-Net.
-TRANSFORMERS = ("sd3", "dit")
+TRANSFORMERS = ("sd3", "flux", "dit")
 EXPECTED = (
     "a folder written by diffusers (pipe.save_pretrained), with model_index.json, unet or transformer, vae,"
     " text_encoder, tokenizer, scheduler"
@@ -45,6 +47,7 @@ PARTS = {
     "sd": ("unet", "vae", "text_encoder"),
     "sdxl": ("unet", "vae", "text_encoder", "text_encoder_2"),
     "sd3": ("transformer", "vae", "text_encoder", "text_encoder_2"),
+    "flux": ("transformer", "vae", "text_encoder", "text_encoder_2"),
     "dit": ("transformer", "vae"),
     "pix2pix": ("unet", "vae", "text_encoder"),
 }
@@ -55,13 +58,19 @@ OPTIONAL_PARTS = {"sd3": ("text_encoder_3",)}
 COMPONENTS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "unet": {"diffusers": frozenset({"UNet2DConditionModel"})},
     "transformer": {"diffusers": frozenset(
-            {"Transformer2DModel", "DiTTransformer2DModel", "SD3Transformer2DModel"}
+            {"Transformer2DModel", "DiTTransformer2DModel", "SD3Transformer2DModel", "FluxTransformer2DModel"}
         )},
     "vae": {"diffusers": frozenset({"AutoencoderKL", "AutoencoderTiny"})},
     "scheduler": {"diffusers": allowed_classes()},
     "text_encoder": {"transformers": frozenset({"CLIPTextModel", "CLIPTextModelWithProjection"})},
+    "text_encoder_2": {
+        "transformers": frozenset({"CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel"})
+    },
     "text_encoder_3": {"transformers": frozenset({"T5EncoderModel"})},
     "tokenizer": {"transformers": frozenset({"CLIPTokenizer", "CLIPTokenizerFast", "TokenizersBackend"})},
+    "tokenizer_2": {"transformers": frozenset(
+            {"CLIPTokenizer", "CLIPTokenizerFast", "T5Tokenizer", "T5TokenizerFast", "TokenizersBackend"}
+        )},
     "tokenizer_3": {"transformers": frozenset({"T5Tokenizer", "T5TokenizerFast", "TokenizersBackend"})},
     "image_encoder": {"transformers": frozenset({"CLIPVisionModelWithProjection"})},
     "feature_extractor": {"transformers": frozenset({"CLIPImageProcessor", "CLIPFeatureExtractor"})},
@@ -70,6 +79,7 @@ COMPONENTS: Mapping[str, Mapping[str, frozenset[str]]] = {
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 DTYPES = ("float32", "bfloat16", "float16")
 TOY = "toy"
+NOTHING_SAVED = Saving()
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +111,12 @@ class Pipe:
     base: str = ""
     """The version without learnt words; empty if there are none."""
 
+    saving: Saving = NOTHING_SAVED
+    """How it saves memory."""
+
+    control: Any = field(default=None, repr=False)
+    """The ``Control`` that holds a map of images, None if nothing is held."""
+
     @property
     def base_version(self) -> str:
         """The version of the pipeline without learnt words."""
@@ -118,11 +134,11 @@ class Pipe:
 
     @property
     def computed(self) -> str:
-        """The kind of device and the number format, which change bits of images; empty for float32 on a
-        CPU.
+        """The kind of device, the number format and tiles, which change bits of images; empty for float32
+        on a CPU without tiles.
         """
-        kind = self.device.partition(":")[0]
-        return "" if (kind, self.dtype) == ("cpu", "float32") else f"{kind} {self.dtype}"
+        kind, tiles = self.device.partition(":")[0], " in tiles" if self.saving.tiling else ""
+        return "" if (kind, self.dtype, tiles) == ("cpu", "float32", "") else f"{kind} {self.dtype}{tiles}"
 
     @property
     def factor(self) -> int:
@@ -132,12 +148,41 @@ class Pipe:
 
     @property
     def side(self) -> int:
-        """The image width in pixels that the network was trained on."""
+        """The image width in pixels that the network was trained on; FLUX pipelines state it themselves."""
+        if self.kind == "flux":
+            return int(self.parts.default_sample_size) * self.factor
         return int(self.network.config.sample_size) * self.factor
+
+    @property
+    def patch(self) -> int:
+        """The width in latent positions of what a transformer sees as one; FLUX packs squares of four."""
+        if self.kind == "flux":
+            return 2
+        return int(getattr(self.network.config, "patch_size", None) or 1)
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of latents."""
+        return int(self.network.config.in_channels) // (self.patch**2 if self.kind == "flux" else 1)
+
+    @property
+    def has_embedded_guidance(self) -> bool:
+        """Whether the network takes the guidance as a number instead of a second, unconditional pass."""
+        return self.kind == "flux" and bool(self.network.config.guidance_embeds)
 
     def positions(self, side: int) -> int:
         """Return the number of positions of an image of some pixels' width that a transformer sees."""
-        return (side // self.factor // int(getattr(self.network.config, "patch_size", None) or 1)) ** 2
+        return (side // self.factor // self.patch) ** 2
+
+    def latent_side(self, side: int) -> int:
+        """Return the width in latent positions of an image of some pixels' width; whole patches for FLUX."""
+        latents = side // self.factor
+        return latents - latents % self.patch if self.kind == "flux" else latents
+
+    def rest(self) -> None:
+        """Let all networks wait on the CPU, if they do so between uses."""
+        if self.saving.offload == "model":
+            self.parts.maybe_free_model_hooks()
 
     def word(self, name: str) -> str:
         """Return the learnt placeholder of a class, or its name if there is none."""
@@ -155,6 +200,7 @@ def load(
     dtype: str | None = None,
     kinds: tuple[str, ...] = BY_WORDS,
     fresh: bool = False,
+    saving: Saving = NOTHING_SAVED,
 ) -> Pipe:
     """Load a pipeline; loaded pipelines are cached.
 
@@ -165,6 +211,7 @@ def load(
             bfloat16 on CUDA, as in CNS-Bench, and float32 elsewhere.
         kinds: Kinds of pipelines to accept.
         fresh: Load a separate copy instead of using the cache.
+        saving: How to save memory.
     """
     folder = toy_folder() if str(path) == TOY else Path(path)
     if dtype not in (None, *DTYPES):
@@ -175,10 +222,10 @@ def load(
     number = dtype or asked.precision or ("bfloat16" if where.startswith("cuda") else "float32")
     if number not in DTYPES:
         raise SoritesError(f"a diffusion pipeline computes in {', '.join(DTYPES)}, not in {number}")
-    return (_read if fresh else _loaded)(folder.resolve(), where, number, kinds)
+    return (_read if fresh else _loaded)(folder.resolve(), where, number, kinds, saving)
 
 
-def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe:
+def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...], saving: Saving) -> Pipe:
     kind, name = check_folder(folder, kinds)
     refuse_unknown_keys(folder)
     import diffusers
@@ -202,7 +249,7 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
                 folder, local_files_only=True, use_safetensors=True, **options
             )
             # Components that ignore the option are converted here.
-            parts = parts.to(device, getattr(torch, dtype))
+            parts = parts.to("cpu" if saving.offload != "none" else device, getattr(torch, dtype))
     except Exception as error:  # a damaged or partial folder can make the libraries raise anything
         raise SoritesError(
             f"cannot load the pipeline in {folder}: {reason(error)}. Expected {EXPECTED}"
@@ -213,7 +260,8 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
         raise SoritesError(
             f"the pipeline in {folder} is guidance-distilled (LCM); sliders cannot be trained on it"
         )
-    return Pipe(folder, kind, parts, version_of(folder), device, dtype)
+    saving.apply(parts, device)
+    return Pipe(folder, kind, parts, version_of(folder), device, dtype, saving=saving)
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -274,6 +322,23 @@ def check_folder(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, 
     Raises:
         SoritesError: The folder is not a complete pipeline of one of the kinds.
     """
+    kind, name = check_index(folder, kinds)
+    required = [*PARTS[kind], *(["tokenizer"] if kind != "dit" else []), "scheduler"]
+    missing = [part for part in required if not (folder / part).is_dir()]
+    if missing:
+        raise SoritesError(
+            f"{folder} is incomplete: it has no folder {', '.join(missing)}. Expected {EXPECTED}"
+        )
+    _refuse_pickles(folder, _present(folder, kind))
+    return kind, name
+
+
+def check_index(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, str]:
+    """Return the kind of a pipeline folder and its diffusers class from its index, whatever weights it has.
+
+    Raises:
+        SoritesError: There is no index of a pipeline of one of the kinds, or it names an unknown class.
+    """
     if not folder.is_dir():
         raise SoritesError(f"{folder} does not exist or is not a folder. Expected {EXPECTED}, or {TOY}")
     index = folder / "model_index.json"
@@ -284,16 +349,13 @@ def check_folder(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, 
     if KINDS.get(str(name)) not in kinds:
         supported = ", ".join(name for name, kind in KINDS.items() if kind in kinds)
         raise SoritesError(f"{index}: expected a pipeline among {supported}, got {str(name)[:80]!r}")
-    kind = KINDS[str(name)]
-    required = [*PARTS[kind], *(["tokenizer"] if kind != "dit" else []), "scheduler"]
-    missing = [part for part in required if not (folder / part).is_dir()]
-    if missing:
-        raise SoritesError(
-            f"{folder} is incomplete: it has no folder {', '.join(missing)}. Expected {EXPECTED}"
-        )
     _refuse_classes(index, content)
-    _refuse_pickles(folder, _present(folder, kind))
-    return kind, str(name)
+    return KINDS[str(name)], str(name)
+
+
+def kind_of(path: str | Path) -> str:
+    """Return the kind of a pipeline folder, or of ``toy``, without loading it."""
+    return check_folder(toy_folder() if str(path) == TOY else Path(path))[0]
 
 
 def _refuse_classes(index: Path, content: Mapping[str, Any]) -> None:

@@ -52,6 +52,8 @@ class SliderRecord(Learnt):
         drawing: The settings of the sampler that draws with it, by name.
         base_version: A hash of the pipeline without learnt words, if it had any.
         word_version: A hash of the learnt word of its class, if it was trained with one.
+        pairs: The number of pairs of images that it was learnt from, if it was.
+        pairs_version: A hash of these pairs.
     """
 
     shift: str = ""
@@ -60,6 +62,8 @@ class SliderRecord(Learnt):
     drawing: dict[str, Any] = {}
     base_version: str = ""
     word_version: str = ""
+    pairs: int = 0
+    pairs_version: str = ""
 
 
 class WordRecord(Learnt):

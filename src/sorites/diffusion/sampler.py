@@ -8,13 +8,13 @@ et al., "CNS-Bench", ICCV 2025, 3.2; Gandikota et al., "Concept Sliders", ECCV 2
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from sorites.core.compute.arithmetic import reproducible
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
-from sorites.core.samples import ImageF32
+from sorites.core.samples import ImageF32, to_uint8
 from sorites.diffusion.conditions import Words, encode_prompt, predict
 from sorites.diffusion.latents import decode_latents
 from sorites.diffusion.pipeline import Pipe
@@ -121,7 +121,8 @@ def noise_seed(noise: str, seed: int, seeding: str) -> int:
 def scheduler_of(pipe: Pipe, drawing: SamplerOptions) -> Any:
     """Return a separate scheduler with its noise steps set."""
     scheduler = make_scheduler(pipe.parts.scheduler, drawing.scheduler)
-    return set_steps(scheduler, drawing.steps, pipe.device, pipe.positions(drawing.side or pipe.side))
+    positions = pipe.positions(drawing.side or pipe.side)
+    return set_steps(scheduler, drawing.steps, pipe.device, positions, pipe.kind == "flux")
 
 
 def early_and_late(scheduler: Any, drawing: SamplerOptions) -> tuple[list[Any], list[Any]]:
@@ -150,6 +151,8 @@ class State:
     latents: Any
     words: list[Words]
     generators: list[Any]
+    held: Any = None
+    """Maps that a ControlNet holds, one per image."""
 
     def repeated(self, indices: Sequence[int]) -> State:
         """Return a state that starts from the selected images, each with a copy of its generator."""
@@ -157,6 +160,7 @@ class State:
             self.latents[list(indices)],
             [self.words[i] for i in indices],
             [_copy_generator(self.generators[i]) for i in indices],
+            None if self.held is None else self.held[list(indices)],
         )
 
 
@@ -217,11 +221,13 @@ def _draw(
         early, late = early_and_late(scheduler, drawing)
         beginnings = list(dict.fromkeys(request.beginning for request in requests))
         start = _start(pipe, beginnings, drawing, scheduler)
+        if pipe.control is not None:
+            start.held = _held(pipe, beginnings, drawing, batch)
         _denoise(pipe, start, early, scheduler, drawing, None, None)
         images: list[list[ImageF32]] = [[] for _ in requests]
         for sliders, members in _by_sliders(requests):
             jobs = [(member, place) for member in members for place in requests[member].places]
-            with attach_sliders(pipe.network, [slider.lows for slider in sliders]) as dial:
+            with attach_sliders(pipe.network, [slider.lows for slider in sliders], pipe.device) as dial:
                 for chunk in (jobs[i : i + batch] for i in range(0, len(jobs), batch)):
                     rows = [beginnings.index(requests[member].beginning) for member, _ in chunk]
                     state = start.repeated(rows)
@@ -234,7 +240,16 @@ def _draw(
                         chunk, decode_latents(pipe, state.latents, drawing.size), strict=True
                     ):
                         images[member].append(image)
+                    pipe.rest()
     return images
+
+
+def _held(pipe: Pipe, beginnings: Sequence[tuple[str, str, int]], drawing: SamplerOptions, batch: int) -> Any:
+    """Return the maps that a ControlNet holds: those of the images without sliders and ControlNet."""
+    free = replace(pipe, control=None)
+    requests = [Request(prompt, seed, noise=noise) for prompt, noise, seed in beginnings]
+    images = [to_uint8(found[0]) for found in sample(free, requests, replace(drawing, size=None), batch)]
+    return pipe.control.maps(images, pipe.device)
 
 
 def _by_sliders(requests: Sequence[Request]) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
@@ -251,14 +266,14 @@ def _start(
 ) -> State:
     import torch
 
-    network, factor = pipe.network, int(pipe.parts.vae_scale_factor)
-    side = (drawing.side or pipe.side) // factor
+    factor = int(pipe.parts.vae_scale_factor)
+    side = pipe.latent_side(drawing.side or pipe.side)
     generators = [
         torch.Generator("cpu").manual_seed(noise_seed(noise, seed, drawing.seeding))
         for _, noise, seed in beginnings
     ]
-    shape = (1, int(network.config.in_channels), side, side)
-    noises = [torch.randn(shape, generator=generator, dtype=network.dtype) for generator in generators]
+    shape, number = (1, pipe.channels, side, side), pipe.network.dtype
+    noises = [torch.randn(shape, generator=generator, dtype=number) for generator in generators]
     latents = torch.cat(noises).to(pipe.device) * getattr(scheduler, "init_noise_sigma", 1.0)
     return State(
         latents,
@@ -281,15 +296,16 @@ def _denoise(
 
     if not times or not len(state.latents):
         return
-    guided = drawing.guidance > 1
+    guided = drawing.guidance > 1 and not pipe.has_embedded_guidance
     hidden, added = Words.batch(state.words, guided)
+    held = state.held if state.held is None or not guided else torch.cat([state.held] * 2)
     if dial is not None and places.shape[1] and bool((places != 0).any()):
         dial.scales = torch.cat([places, places]) if guided else places
     for time in times:
         into = torch.cat([state.latents] * 2) if guided else state.latents
         if not pipe.is_flow:
             into = scheduler.scale_model_input(into, time)
-        out = predict(pipe, into, time, hidden, added)
+        out = predict(pipe, into, time, hidden, added, drawing.guidance, held)
         if guided:
             without, with_ = out.chunk(2)
             out = without + drawing.guidance * (with_ - without)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import option
 from sorites.io.readers import json_file
@@ -167,7 +169,7 @@ def _known(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key in _keys(name)}
 
 
-def set_steps(scheduler: Any, steps: int, device: str, positions: int) -> Any:
+def set_steps(scheduler: Any, steps: int, device: str, positions: int, even: bool = False) -> Any:
     """Set the noise steps of a scheduler and return it.
 
     Args:
@@ -176,10 +178,14 @@ def set_steps(scheduler: Any, steps: int, device: str, positions: int) -> Any:
         device: The torch device that computes.
         positions: Number of positions that a transformer sees, for schedules that depend on the size of
             images.
+        even: Spread the noise levels of a flow evenly from 1 to 1 / steps before they are shifted, as FLUX
+            does, instead of to the smallest level of training.
     """
-    config, shift = scheduler.config, {}
+    config, shift = scheduler.config, dict[str, Any]()
     if config.get("use_dynamic_shifting"):
-        shift = {"mu": _size_shift(config, positions)}
+        shift["mu"] = _size_shift(config, positions)
+    if even and not config.get("use_flow_sigmas"):
+        shift["sigmas"] = [float(level) for level in np.linspace(1.0, 1 / steps, steps)]
     with warnings.catch_warnings():
         # Converting tensors to arrays inside diffusers, which newer versions of NumPy deprecate.
         warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)

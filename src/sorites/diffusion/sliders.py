@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.diffusion.pipeline import why_unreadable
 from sorites.diffusion.records import SliderRecord
@@ -32,7 +33,18 @@ NOXATTN = re.compile(
     r".*(attn1\.(to_q|to_k|to_v|to_out\.0)|resnets\.\d+\.(conv1|conv2|time_emb_proj|conv_shortcut)|(down|up)samplers\.0\.conv)"
 )
 XATTN = re.compile(r".*attn2\.(to_q|to_k|to_v|to_out\.0)")
-METHODS = {"noxattn": (NOXATTN,), "xattn": (XATTN,), "full": (NOXATTN, XATTN)}
+# Projections of attention in any network, and in transformers also those of the text beside the image.
+ATTENTION = re.compile(r".*\.attn[12]?\.(to_q|to_k|to_v|to_out\.0)")
+TEXT_ATTENTION = re.compile(r".*\.attn\.(add_q_proj|add_k_proj|add_v_proj|to_add_out)")
+METHODS = {
+    "noxattn": (NOXATTN,),
+    "xattn": (XATTN,),
+    "full": (NOXATTN, XATTN),
+    "attention": (ATTENTION,),
+    "joint": (ATTENTION, TEXT_ATTENTION),
+}
+
+_OF_UNETS = ("down_blocks.", "mid_block.", "up_blocks.", "conv_in", "conv_out", "time_embedding.")
 
 # The two matrices of one layer: down (rank x in) and up (out x rank), with the training scale folded into up.
 LowRank = tuple[Any, Any]
@@ -46,8 +58,21 @@ def targets(network: Any, method: str) -> list[str]:
         name for name, _ in network.named_modules() if any(rule.fullmatch(name) for rule in METHODS[method])
     ]
     if not names:
-        raise SoritesError(f"this network has no layers for the method {method}")
+        fitting = [
+            name
+            for name, rules in METHODS.items()
+            if any(rule.fullmatch(layer) for rule in rules for layer, _ in network.named_modules())
+        ]
+        raise SoritesError(
+            f"this network has no layers for the method {method}; use"
+            f" {option('layers', '|'.join(fitting) or 'NAME')}"
+        )
     return names
+
+
+def part_of(layers: Iterable[str]) -> str:
+    """Return the part of a pipeline that layers belong to, by which diffusers prefixes their names."""
+    return "unet" if any(name.startswith(_OF_UNETS) for name in layers) else "transformer"
 
 
 def shapes(layer: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -98,21 +123,28 @@ class SliderScales:
 
 
 @contextlib.contextmanager
-def attach_sliders(network: Any, sliders: Sequence[Mapping[str, LowRank]]) -> Iterator[SliderScales]:
-    """Attach sliders to a network within the context; their outputs are summed, each scaled by its
-    severity.
+def attach_sliders(
+    network: Any, sliders: Sequence[Mapping[str, LowRank]], device: str | None = None
+) -> Iterator[SliderScales]:
+    """Attach sliders to a network within the context; their outputs are summed, each scaled by its severity.
+
+    Args:
+        network: The network.
+        sliders: The matrices of each slider by layer.
+        device: The torch device that computes; by default that of the network's weights, which may wait
+            elsewhere.
     """
     import torch
 
     dial, handles, modules = SliderScales(), [], dict(network.named_modules())
-    like = next(network.parameters())
+    where = device or next(network.parameters()).device
     for name in dict.fromkeys(name for lows in sliders for name in lows):
         adapters = [(slider_index, *lows[name]) for slider_index, lows in enumerate(sliders) if name in lows]
-        down = _concatenate([low for _, low, _ in adapters], 0).to(like.device)
-        up = _concatenate([low for _, _, low in adapters], 1).to(like.device)
+        down = _concatenate([low for _, low, _ in adapters], 0).to(where)
+        up = _concatenate([low for _, _, low in adapters], 1).to(where)
         columns = torch.tensor(
             [slider_index for slider_index, low, _ in adapters for _ in range(low.shape[0])],
-            device=like.device,
+            device=where,
         )
         handles.append(modules[name].register_forward_hook(_make_hook(dial, down, up, columns)))
     try:
@@ -152,7 +184,7 @@ _KEY = re.compile(
     r"(?:\.default|\.default_0)?\.weight"
 )
 _DOWN = ("lora_A", "lora_down", "lora.down", "lora_linear_layer.down")
-_PREFIXES = ("base_model.model.", "unet.", "lora_unet_")
+_PREFIXES = ("base_model.model.", "unet.", "transformer.", "lora_unet_", "lora_transformer_")
 _TEXT = ("text_encoder", "lora_te", "te1", "te2")
 
 
@@ -184,7 +216,7 @@ def _pair_sides(tensors: Mapping[str, Any], file: Path) -> dict[str, dict[bool, 
             continue
         if key.startswith(_TEXT):
             raise SoritesError(
-                f"{file}: {key} adapts the text encoder; only adapters of the unet are supported"
+                f"{file}: {key} adapts the text encoder; only adapters of the image network are supported"
             )
         match = _KEY.fullmatch(key)
         if not match:
@@ -227,7 +259,10 @@ def _configured_alphas(header: Mapping[str, str], file: Path) -> dict[str, float
         except ValueError as error:
             raise SoritesError(f"{file}: its header cannot be read: {error}") from error
         config = (
-            {str(key).removeprefix("unet."): value for key, value in config.items()}
+            {
+                str(key).removeprefix("unet.").removeprefix("transformer."): value
+                for key, value in config.items()
+            }
             if isinstance(config, dict)
             else {}
         )
@@ -302,15 +337,15 @@ def save(slider: Slider, folder: Path, half: bool = False) -> None:
     from safetensors.torch import save as packed
 
     number = torch.float16 if half else torch.float32
-    tensors, rank = {}, 1
+    tensors, rank, part = {}, 1, part_of(slider.lows)
     for name, (down, up) in slider.lows.items():
-        tensors[f"unet.{name}.lora_A.weight"] = down.detach().to(number).cpu().contiguous()
-        tensors[f"unet.{name}.lora_B.weight"] = up.detach().to(number).cpu().contiguous()
+        tensors[f"{part}.{name}.lora_A.weight"] = down.detach().to(number).cpu().contiguous()
+        tensors[f"{part}.{name}.lora_B.weight"] = up.detach().to(number).cpu().contiguous()
         rank = int(down.shape[0])
     config = {"r": rank, "lora_alpha": rank, "target_modules": sorted(slider.lows)}
     header = {
         "format": "pt",
-        "lora_adapter_metadata": json.dumps({f"unet.{key}": value for key, value in config.items()}),
+        "lora_adapter_metadata": json.dumps({f"{part}.{key}": value for key, value in config.items()}),
     }
     (folder / RECORD).unlink(missing_ok=True)
     data = sorted_header(packed(tensors, metadata=header))

@@ -17,7 +17,7 @@ from typing import Any
 
 from sorites.core.errors import Damaged, SoritesError
 from sorites.core.labels import imagenet
-from sorites.core.messages import command
+from sorites.core.messages import command, option
 from sorites.core.rng import digest
 from sorites.diffusion.pipeline import Pipe, load, silence_libraries, why_unreadable
 from sorites.diffusion.published import is_published_encoder, read_encoder
@@ -182,7 +182,7 @@ def with_words(pipe: Pipe, folder: str | Path, names: Mapping[int, str] | None =
             f"the text encoder in {root} is for another pipeline: expected width {width}, got"
             f" {read.encoder.config.hidden_size}"
         )
-    taught_pipe = load(pipe.path, pipe.device, number, fresh=True)
+    taught_pipe = _copy_of(pipe, number)
     taught_pipe.parts.text_encoder, taught_pipe.parts.tokenizer = read.encoder, read.tokenizer
     named = read.by_name({**dict(enumerate(imagenet().names)), **(names or {})})
     version = digest(pipe.version, read.version, size=8).hex()
@@ -190,11 +190,20 @@ def with_words(pipe: Pipe, folder: str | Path, names: Mapping[int, str] | None =
     return replace(taught_pipe, version=version, words=named, word_versions=versions, base=pipe.version)
 
 
+def _copy_of(pipe: Pipe, number: str) -> Pipe:
+    """Return a separate copy of a pipeline, to which words are added."""
+    if pipe.saving.offload == "sequential":
+        raise SoritesError(
+            f"learnt words replace layers, which cannot wait on the CPU; use {option('offload', 'model')}"
+        )
+    return load(pipe.path, pipe.device, number, fresh=True, saving=pipe.saving)
+
+
 def with_learnt_words(pipe: Pipe, words: list[Word]) -> Pipe:
     """Return a separate pipeline that uses these learnt words in prompts."""
     encoders_of(pipe)
     number = str(pipe.network.dtype).removeprefix("torch.")
-    taught_pipe = load(pipe.path, pipe.device, number, fresh=True)
+    taught_pipe = _copy_of(pipe, number)
     for word in words:
         _add(taught_pipe, word)
     version = digest(

@@ -291,7 +291,11 @@ def _influence(group: RankedAnswers) -> Floats:
     weight = np.bincount(group.block, group.wrong) / ranks_at_ties
     shift_of_f = np.cumsum(weight[::-1])[::-1][group.block]
     influence = group.wrong * group.over_ties(harmonic_tails) - shift_of_f
-    return np.asarray(influence - influence.mean())
+    # The numbers of in-distribution and of OOD images are chosen, not drawn.
+    for stratum in (group.ood, ~group.ood):
+        if stratum.any():
+            influence[stratum] -= influence[stratum].mean()
+    return np.asarray(influence)
 
 
 def _curve(keys: Sequence[str], group: RankedAnswers, points: int) -> Iterator[dict[str, object]]:

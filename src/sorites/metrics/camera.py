@@ -17,6 +17,7 @@ import polars as pl
 
 from sorites.core import CLEAN, add_metric
 from sorites.core.errors import Notice, tell
+from sorites.core.rng import digest
 from sorites.core.table import Table
 from sorites.metrics.accuracy import accuracy, mean_accuracy
 from sorites.metrics.intervals import clustered_wilson_interval, normal_interval, wilson_interval
@@ -26,6 +27,8 @@ DIALS = ("iso", "shutter", "aperture")
 SETTING = ("light", "exposure", *DIALS)
 AUTO = pl.col("exposure") == "auto"
 SPLIT = "split"
+# Groups of samples; settings that are learnt for one are learnt on the others.
+FOLDS = 5
 
 
 def with_settings(table: Table) -> pl.LazyFrame:
@@ -49,6 +52,16 @@ def with_settings(table: Table) -> pl.LazyFrame:
         .with_columns(pl.when(~AUTO).then(name).alias(name) for name in DIALS)
     )
     return rows.join(parsed, on="params", maintain_order="left")
+
+
+def fold_of(sample: str) -> int:
+    """Return the fold of a sample, by its name: what is learnt on other folds is judged on this one."""
+    return int.from_bytes(digest(sample, "control policies", size=4), "big") % FOLDS
+
+
+def _folds(samples: pl.Series) -> pl.Series:
+    names = samples.unique()
+    return samples.replace_strict(names, [fold_of(name) for name in names], return_dtype=pl.Int64)
 
 
 def splits_of(table: Table) -> list[str]:
@@ -163,10 +176,10 @@ def camera_control(table: Table, by: Sequence[str] = ("model", SPLIT)) -> pl.Dat
     then over samples.
 
     ``auto`` is the camera's automatic exposure. ``average`` is a random setting. ``fixed`` is the
-    single setting with the highest accuracy for all samples and lights. ``oracle`` chooses a correct
-    setting for each sample and light where there is one. ``gain`` is the improvement over ``auto`` on
-    the same samples, with its interval. ``fixed`` and ``oracle`` are chosen on the rows that they are
-    evaluated on.
+    single setting with the highest accuracy for all samples and lights, learnt on other samples than those
+    it is judged on (five folds, those of ``control_policies``); it is absent if no group has other samples.
+    ``oracle`` chooses a correct setting for each sample and light where there is one, an upper bound.
+    ``gain`` is the improvement over ``auto`` on the same samples, with its interval.
     """
     tell_pooled(table, by)
     rows, keys = select_rows(with_settings(table), by)
@@ -199,16 +212,9 @@ POLICIES = ("auto", "average", "fixed", "oracle")
 def _scenes(shots: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
     """Return one row per sample and light, with the accuracy of each policy."""
     correct = pl.col("correct").cast(pl.Float64)
-    manual = shots.filter(~AUTO)
-    order = [*(pl.col(name) for name in DIALS)]
-    best = (
-        manual.group_by(*keys, *DIALS)
-        .agg(share=correct.mean())
-        .sort(pl.col("share"), *order, descending=[True, False, False, False])
-        .unique(keys, keep="first", maintain_order=True)
-        .select(*keys, *DIALS, chosen=pl.lit(True))
-    )
-    marked = shots.join(best, on=[*keys, *DIALS], how="left", nulls_equal=True)
+    folded = shots.with_columns(fold=pl.col("sample_id").map_batches(_folds, pl.Int64, is_elementwise=True))
+    best = _best_of_others(folded.filter(~AUTO), keys)
+    marked = folded.join(best, on=[*keys, "fold", *DIALS], how="left", nulls_equal=True)
     manual_correct = correct.filter(~AUTO)
     policies = {
         "auto": correct.filter(AUTO).mean(),
@@ -217,6 +223,25 @@ def _scenes(shots: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
         "oracle": manual_correct.max(),
     }
     return marked.group_by(*keys, *(key for key in (*SAMPLE_KEY, "light") if key not in keys)).agg(**policies)
+
+
+def _best_of_others(manual: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
+    """Return, per group and fold, the setting of highest accuracy on the other folds; ties are ordered by the
+    setting.
+    """
+    of_fold = manual.group_by(*keys, *DIALS, "fold").agg(
+        right=pl.col("correct").cast(pl.Float64).sum(), shots=pl.len().cast(pl.Int64)
+    )
+    folds = of_fold.select(*keys, "fold").unique()
+    settings = of_fold.group_by(*keys, *DIALS).agg(pl.col("right", "shots").sum())
+    pairs = folds.join(settings, on=keys, nulls_equal=True).join(
+        of_fold, on=[*keys, *DIALS, "fold"], how="left", nulls_equal=True, suffix="_own"
+    )
+    right, shots = (pl.col(name) - pl.col(f"{name}_own").fill_null(0) for name in ("right", "shots"))
+    shares = pairs.filter(shots > 0).select(*keys, "fold", *DIALS, share=right / shots)
+    ordered = shares.sort("share", *DIALS, descending=[True, *(False for _ in DIALS)])
+    first = ordered.unique([*keys, "fold"], keep="first", maintain_order=True)
+    return first.select(*keys, "fold", *DIALS, chosen=pl.lit(True))
 
 
 # The solution space of a camera: the settings at which a sample is classified correctly.

@@ -388,6 +388,8 @@ NOTED: dict[str, Coverage] = {
     "f1_at_tpr95": Coverage((95.5, 97.7, 96.5), "the threshold is uncertain with few images"),
     "f1": Coverage((98.6, 96.8, 96.6), _FEW_ERRORS),
     **dict.fromkeys(("aupr_in", "aupr_out", "aupr_in_trapz", "aupr_out_trapz"), _FEW_SCORES),
+    "scod": Coverage((91.9, 94.8, 93.8), "few samples have few errors"),
+    "near_far": Coverage((99.4, 98.6, 98.0), "sets are taken to err together"),
     "reliability": Coverage((97.7, 96.8, 95.1), "a bin has few images"),
     "failure_severity": Coverage((98.1, 96.1, 94.7), "few samples have few order statistics", "shift"),
     "paired_difference": Coverage((97.7, 96.1, 94.2), "it is conservative where few outcomes differ"),

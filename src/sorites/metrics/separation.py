@@ -363,10 +363,10 @@ def _shared_columns(keys: Sequence[str], framework: str, against: str) -> list[s
     """Return the columns that the two pools of a group share.
 
     In-distribution and OOD images never have the same content, so content columns are shared only in
-    the model-specific framework.
+    the model-specific framework. Images of other runs are never shared if the groups are runs.
     """
     if against == "clean" or framework in ("combined", "graded", "drift", FULL_SPECTRUM):
-        return [key for key in keys if key in BY_SCORER]
+        return [key for key in keys if key in (*BY_SCORER, "run_id", "seed")]
     return [key for key in keys if key in CONDITIONS or framework == "model-specific"]
 
 

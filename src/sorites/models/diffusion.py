@@ -10,6 +10,8 @@ ICCV 2023).
                          sure=0 drops none
     ?prompt=a photo of a {class}     the prompt of a class; of several, separated by |, the best counts
     ?words=DIR           learnt words of "sorites generate words"
+    ?offload=model|sequential        networks, or single layers, wait on the CPU while they are not used
+    ?slicing=yes&tiling=yes          the autoencoder sees one image, or tiles of it, at a time
 
 Logits are negative errors; those of dropped classes are based on fewer draws. The logits of each image
 are cached immediately, so that an interrupted run resumes after the last image.
@@ -33,6 +35,7 @@ from sorites.core.rng import digest
 from sorites.diffusion.classify import ClassifierOptions, classify
 from sorites.diffusion.conditions import encode_prompt
 from sorites.diffusion.pipeline import BY_WORDS, TOY, Pipe, load
+from sorites.diffusion.saving import Saving
 from sorites.diffusion.words import with_words
 from sorites.io.files import cache, write_bytes
 from sorites.io.readers import numbers, parse_integer
@@ -41,7 +44,8 @@ from sorites.models.options import options as options_of
 from sorites.models.options import without_classes
 from sorites.models.preprocess import Input
 
-OPTIONS = ("draws", "loss", "sure", "first", "seed", "prompt", "words")
+OPTIONS = ("draws", "loss", "sure", "first", "seed", "prompt", "words", "offload", "slicing", "tiling")
+SWITCH = ("yes", "no")
 PROMPT = "a photo of a {class}"
 TOY_PROMPT = "a picture of a {class}|a picture of a {class} in snow|a picture of a {class} in night"
 VERSION = 1
@@ -56,7 +60,7 @@ def diffusion(argument: str | None) -> Model:
     if not path:
         raise SoritesError("model diffusion: expected a diffusers folder: diffusion:DIR or diffusion:toy")
     options = options_of("diffusion", query, OPTIONS)
-    pipe = load(path, kinds=(*BY_WORDS, "dit"))
+    pipe = load(path, kinds=(*BY_WORDS, "dit"), saving=_saving(options))
     if "words" in options:
         pipe = with_words(pipe, options["words"])
     how, name, wants = _judging(options), f"diffusion:{argument}", _wants(pipe)
@@ -81,6 +85,16 @@ def diffusion(argument: str | None) -> Model:
         scale="logits",
         backend=_backend(pipe),
     )
+
+
+def _saving(options: dict[str, str]) -> Saving:
+    switches = {}
+    for name in ("slicing", "tiling"):
+        value = options.get(name, "no")
+        if value not in SWITCH:
+            raise SoritesError(f"model diffusion: expected {name} as {' or '.join(SWITCH)}, got {value!r}")
+        switches[name] = value == "yes"
+    return Saving(options.get("offload", "none"), **switches)
 
 
 def _backend(pipe: Pipe) -> Backend:

@@ -4,11 +4,14 @@
                                        of a folder, of released ones, or of toy
     ?method=edit_friendly|ddim         the inversion
     ?pipeline=DIR&words=DIR&prompt=... the pipeline, learnt words, and the prompt with {class}
+    ?control=DIR&control_image=edges|python:module:function&control_scale=1
+                                       a ControlNet that holds the edges, or another map, of the photograph
     ?steps=50&guidance=1&start=750     settings of the sampler; guidance 1 keeps most of a photograph
     edited:PIPELINE?photos=SPEC&instruction=make it snow&shift=snow
                                        a pipeline like InstructPix2Pix; severity multiplies the text guidance
     ?steps=100&guidance=7.5&image_guidance=1.5&scheduler=own
-    ?severities=0.5,1                  the default severities of the shifts
+    ?severities=0.5,1                  the severities of the shifts; default: 0.2 to 1, where 1 is the strength
+                                       at which sliders are trained
 
 The clean image is the photograph itself, cropped to a square and scaled to the width of the pipeline; it never
 passes through it. The dial ``reconstruction`` is what the pipeline makes of a photograph without an edit:
@@ -36,6 +39,7 @@ from sorites.core.labels import Labels, imagenet
 from sorites.core.refs import ImageRef
 from sorites.core.rng import digest
 from sorites.core.specs import split_options
+from sorites.diffusion.control import EDGES, with_control
 from sorites.diffusion.instruct import InstructOptions, instruct_photograph
 from sorites.diffusion.inversion import METHODS, PhotoEdit, edit_photograph, schedule_of
 from sorites.diffusion.pipeline import BY_INSTRUCTION, TOY, Pipe, load
@@ -48,7 +52,9 @@ from sorites.io.readers import numbers, parse_integer
 from sorites.io.resizing import fit
 from sorites.sources.papers.cns_bench import classes
 
-SEVERITIES = (0.5, 1.0, 1.5, 2.0, 2.5)
+# Up to the strength at which sliders are trained, or to the published text guidance: beyond it an edit
+# extrapolates, which photographs stand less than images of the model itself.
+SEVERITIES = (0.2, 0.4, 0.6, 0.8, 1.0)
 VERSION = 1
 PROMPT = "a picture of a {class}"
 RECONSTRUCTION = "reconstruction"
@@ -56,7 +62,9 @@ RECONSTRUCTION = "reconstruction"
 GUIDANCE = 1.0
 # Options of both kinds of edits, of sliders, and of instructions.
 SHARED = ("photos", "severities", "steps", "guidance")
-OF_SLIDERS = ("method", "pipeline", "words", "prompt", "start")
+OF_SLIDERS = (
+    "method", "pipeline", "words", "prompt", "start", "control", "control_image", "control_scale",
+)  # fmt: skip
 OF_INSTRUCTIONS = ("instruction", "shift", "image_guidance", "scheduler")
 
 
@@ -249,6 +257,9 @@ def _mover(where: str, options: Mapping[str, str], labels: Labels) -> Mover:
     schedule_of(pipe, drawing)
     if "words" in options:
         pipe = with_words(pipe, options["words"], classes())
+    if "control" in options:
+        scale = _number(options, "control_scale", 1.0)
+        pipe = with_control(pipe, options["control"], options.get("control_image", EDGES), scale)
     prompt = options.get("prompt", PROMPT)
     ids = imagenet().ids
     found = {

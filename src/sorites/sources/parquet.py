@@ -26,12 +26,13 @@ from sorites.core.packed import (
     IntegerColumn,
     PackedSamples,
     TextColumn,
+    column,
     generated_column,
 )
 from sorites.core.specs import split_options
 from sorites.io.decode import decode
 from sorites.io.files import local_copies
-from sorites.io.paths import reason
+from sorites.io.paths import is_file, reason
 from sorites.io.stores import StorePath, to_path
 from sorites.sources.shards import SHARDED, Shard, find
 
@@ -49,8 +50,9 @@ def parquet(path: str | None, labels: Labels) -> Sequence[Sample]:
     """Read images from parquet files, as on the Hugging Face Hub: the bytes of an image and a label per row.
 
     ``path`` is a file, a folder of files, or a pattern (``data/train-*.parquet``), with the options
-    ``?image=COLUMN&label=COLUMN``. An image is bytes, or a struct with a field ``bytes``. A label is a
-    class name, or an index into the class names of the file if it lists any, otherwise into the labels
+    ``?image=COLUMN&label=COLUMN``. An image is bytes, or a struct with a field ``bytes``; if the first row of
+    a file has only a ``path``, all its images are files, relative to its folder or the one above. A label is
+    a class name, or an index into the class names of the file if it lists any, otherwise into the labels
     of the suite. The id of a sample is the file name and the row number.
     """
     place, options = split_options("parquet", path, {"image": (), "label": ()})
@@ -84,6 +86,7 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
                 f"{file}: expected an image column ({', '.join(IMAGES)}), got {', '.join(schema)}"
             )
         _check_image_column(file, image, schema[image])
+        paths = _paths(scanned, image, schema[image])
         labels_column = scanned.select(pl.len() if label is None else pl.col(label)).collect()
     except SoritesError:
         raise
@@ -101,7 +104,7 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
         )
         for value in dict.fromkeys(values):
             if value not in label_of:
-                label_of[value] = None if value in UNLABELLED else _label(file, value, names, labels)
+                label_of[value] = None if value in UNLABELLED else find_label(file, value, names, labels)
         ids = TextColumn([f"{name}/{row:07d}" for row in rows])
         parts: list[Column] = [
             ConstantColumn(ref),
@@ -112,7 +115,9 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
         yield Block(
             len(rows),
             id=ids,
-            image=generated_column(load, parts),
+            image=generated_column(load, parts)
+            if paths is None
+            else column([_located(file, path) for path in paths[rows.start : rows.stop]]),
             label=IntegerColumn([label_of[value] for value in values]),
         )
 
@@ -120,20 +125,36 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
 def _column(
     file: Path, schema: pl.Schema, kind: str, defaults: Sequence[str], options: dict[str, str]
 ) -> str | None:
-    column = options.get(kind)
-    if column is not None and column not in schema:
-        raise SoritesError(f"{file} has no column {column}; it has {', '.join(schema)}")
-    return column or next((name for name in defaults if name in schema), None)
+    asked = options.get(kind)
+    if asked is not None and asked not in schema:
+        raise SoritesError(f"{file} has no column {asked}; it has {', '.join(schema)}")
+    return asked or next((name for name in defaults if name in schema), None)
 
 
 def _check_image_column(file: Path, image: str, kind: Any) -> None:
     fields = (
         {field.name: field.dtype for field in kind.fields} if isinstance(kind, pl.Struct) else {"bytes": kind}
     )
-    if fields.get("bytes") != pl.Binary:
+    if fields.get("bytes") != pl.Binary and fields.get("path") != pl.String:
         raise SoritesError(
-            f"{file}, column {image}: expected bytes, or a struct with a field bytes, got {kind}"
+            f"{file}, column {image}: expected bytes, or a struct with a field bytes or path, got {kind}"
         )
+
+
+def _paths(scanned: pl.LazyFrame, image: str, kind: Any) -> list[str | None] | None:
+    """Return the paths of the images if the first row has a path but no bytes, otherwise None."""
+    if not isinstance(kind, pl.Struct) or "path" not in {field.name for field in kind.fields}:
+        return None
+    first = scanned.select(image).head(1).collect()[image].to_list()
+    if not first or first[0] is None or first[0].get("bytes") is not None or not first[0]["path"]:
+        return None
+    return scanned.select(pl.col(image).struct.field("path")).collect().to_series().to_list()
+
+
+def _located(file: Path, path: str | None) -> FileRef:
+    """Return the file that a row names: in the folder of the table, or in the one above."""
+    places = [folder / (path or "") for folder in (file.parent, file.parent.parent)]
+    return FileRef(str(next(filter(is_file, places), places[0])))
 
 
 def _names(file: Path, label: str | None) -> list[str]:
@@ -146,7 +167,7 @@ def _names(file: Path, label: str | None) -> list[str]:
     return [str(name) for name in names] if isinstance(names, list) else []
 
 
-def _label(file: Path, value: Any, names: Sequence[str], labels: Labels) -> int:
+def find_label(file: Path, value: Any, names: Sequence[str], labels: Labels) -> int:
     """Find the label of a row by class name, by the first synonym of that name, or by index."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise SoritesError(f"{file}: expected labels as class names or indices, got {value!r}")

@@ -230,9 +230,11 @@ def alarms(found: Comparison, nulls: int, samples: int, rule: str) -> int:
 
 
 @pytest.mark.slow
-def test_a_thousand_nulls_raise_alarm_at_most_at_the_stated_rate(runs: Path) -> None:
-    """The joint false-alarm rate over eight shifts is at most 5 %, within two standard errors."""
-    found, nulls, rate = compare(runs / "base", runs / "weak"), 1000, 0.05
+def test_equal_models_raise_alarm_at_most_at_the_stated_rate(runs: Path) -> None:
+    """The joint false-alarm rate over eight shifts is at most 5 %, within two standard errors; the proof
+    ``gate`` takes more runs.
+    """
+    found, nulls, rate = compare(runs / "base", runs / "weak"), 500, 0.05
     error = np.sqrt(rate * (1 - rate) / nulls)
     assert alarms(found, nulls, 80, "drop > 0") / nulls <= rate + 2 * error
 

@@ -225,7 +225,7 @@ def _keep_clicking(running: Running, name: str, bad: list[dict[str, Any]], stop:
     return answered
 
 
-@pytest.mark.parametrize(("clients", "clicks"), [(4, 200), pytest.param(8, 1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("clients", "clicks"), [(4, 200), pytest.param(8, 400, marks=pytest.mark.slow)])
 def test_hostile_clients_cost_another_annotator_no_click(running: Running, clients: int, clicks: int) -> None:
     stop, before = threading.Event(), running.clicks()
     with ThreadPoolExecutor(clients) as pool:

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from PIL import Image
 from tests.apps.generation.conftest import FEW
+from tests.datasets.test_croissant import validated
 
 from sorites import core
 from sorites.apps.generation import images
@@ -231,6 +232,18 @@ def test_a_folder_describes_itself(tiny: Pipe, sliders: Shelf, tmp_path: Path) -
     assert (tmp_path / "README.md").read_text() == card + "mine", "a card that was edited is kept"
     with pytest.raises(SoritesError, match="licence"):
         Description(licence="see below\n")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_mlcroissant_reads_the_folder(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
+    about = Description("shapes", "cc-by-4.0")
+    table = make_images(
+        tiny, sliders.kept(["snow"], ["disc"]), (0.0, 1.0), [1], tmp_path, FEW, "png", about=about
+    )
+    dataset = validated(tmp_path)
+    assert dataset.metadata.name == "shapes"
+    assert [row["rows/path"].decode() for row in dataset.records("rows")] == table["path"].to_list()
 
 
 def test_severities_seeds_and_names_that_cannot_be_are_refused(

@@ -118,6 +118,7 @@ LONGER = ("busy", "drop", "duplicate", "late", "truncate", "flat", "full", "wron
 FAULTS = ("drop_after", *(pytest.param(kind, marks=pytest.mark.slow) for kind in LONGER))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FAULTS)
 def test_every_fault_of_the_camera(
@@ -132,9 +133,9 @@ def test_every_fault_of_the_camera(
         if next(at) % 5 == 2:
             camera.faults.add(kind, 2)
 
-    capture.run(held, tick=tick)
+    capture.run(held[:2], tick=tick)
     assert camera.faults.happened.count(kind) >= 3
-    check_whole(folder, held, camera)
+    check_whole(folder, held[:2], camera)
     events = Counter(line["event"] for line in read_log(folder.log, ""))
     if kind in ("drop_after", "wrong_exif"):
         assert events["failed"] >= 2

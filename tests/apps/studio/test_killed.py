@@ -1,4 +1,4 @@
-"""A capture that is killed at ten random moments ends with every shot once and none wrongly labelled."""
+"""A capture that is killed at six random moments ends with every shot once and none wrongly labelled."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from sorites.core.camera_grid import Grid
 from sorites.io.logs import read_log
 
 pytestmark = pytest.mark.slow
-KILLS, IMAGES = 10, 12
+KILLS, IMAGES = 6, 10
 RUN = "from sorites.cli import main; main()"
 
 
-def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_six_kills_at_random_moments(tmp_path: Path) -> None:
     """Camera, lamps and television stay on; the capture is a process of its own, and is killed
     while it shoots.
     """

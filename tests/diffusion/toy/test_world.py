@@ -19,7 +19,7 @@ from sorites.diffusion.shelves import Shelf, shelf
 from sorites.diffusion.toy.world import SHAPES, STYLES, draw
 
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
-SEEDS = range(1, 5)
+SEEDS = range(1, 3)
 
 
 @pytest.fixture(scope="module")

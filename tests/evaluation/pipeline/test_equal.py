@@ -62,6 +62,7 @@ def test_a_run_that_was_killed_continues_to_the_same_files(
     assert files(tmp_path / "run") == files(out)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_torch_gives_the_same_files_at_one_batch_size(photos: Path, tmp_path: Path) -> None:
     """In bfloat16, which torch computes itself, rows depend on the batch size, which is fixed."""

@@ -250,7 +250,8 @@ def test_a_blur_beyond_the_window_is_refused() -> None:
         blur(far, focus="file")
 
 
-@pytest.mark.parametrize("name", ["DoubleGauss", "PetzvalLens"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["DoubleGauss", "TessarLens"])
 def test_the_lenses_that_come_with_us_are_what_tracing_gives(name: str) -> None:
     fresh, held = trace_lens(objective(name)), load(builtin(), name)
     assert fresh.quality == pytest.approx(held.quality, abs=1e-3)

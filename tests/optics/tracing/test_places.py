@@ -46,7 +46,7 @@ def test_a_ball_with_its_stop_in_the_middle_has_no_distortion_and_the_light_of_c
 
 @pytest.mark.parametrize("name", ["CookeTriplet", "TessarLens"])
 def test_distortion_is_optilands_and_the_built_in_files_are_this_trace(name: str) -> None:
-    from optiland.analysis import Distortion
+    from optiland.analysis.distortion import Distortion
 
     lens, entry = objective(name), load(builtin(), name)
     theirs = Distortion(lens.optic, wavelengths=[D_LINE_UM], num_points=21).data[0]

@@ -31,18 +31,20 @@ def test_many_scorers_have_distinct_pens() -> None:
     assert len({(drawn.colour, drawn.dash) for drawn in (scorer_pen(names, name) for name in names)}) == 20
 
 
+@pytest.fixture(scope="module")
+def ood_page(ood_run: RunView, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return reports.page([ood_run], tmp_path_factory.mktemp("scorers") / "odd.html")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (420, "dark")])
-def test_the_page_is_silent_and_fits(
-    browser: Any, ood_run: RunView, tmp_path: Path, width: int, scheme: str
-) -> None:
-    path = reports.page([ood_run], tmp_path / "odd.html")
+def test_the_page_is_silent_and_fits(browser: Any, ood_page: Path, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, color_scheme=scheme)
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto(path.as_uri())
+    page.goto(ood_page.as_uri())
     page.wait_for_selector("html[data-ready]", timeout=60_000)
     assert complaints == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

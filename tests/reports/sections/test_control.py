@@ -54,6 +54,10 @@ def test_the_tables_have_costs_and_transfer(controlled: RunView) -> None:
     assert "<b>big</b>" not in section.body
     text = re.sub("<[^>]+>", " ", section.body)
     assert "by confidence" in text  # the run has no entropy, and the page says what stands for it
+    policies = metrics.control_policies(controlled.table).filter(model="lite0", policy="oracle").sort("shots")
+    line = next(row for row in re.findall("<tr>.*?</tr>", section.body) if f">{policies['shots'][1]}<" in row)
+    assert f"{100 * policies['value'][1]:.1f}" in line
+    assert [text.count(name) > 0 for name in NAMES.values()] == [True] * len(NAMES)
     moved = metrics.control_transfer(controlled.table).filter(
         model="lite0", chooser="<b>big</b>", policy="mvp"
     )

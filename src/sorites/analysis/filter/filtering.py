@@ -7,9 +7,8 @@ encoding again. A filtered image stays in the table with ``valid`` false. Dünke
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import polars as pl
 from pydantic import AliasChoices, Field
 
-from sorites.analysis.filter.encoders import VIEWS, Encoders, Pair, PairRecord
+from sorites.analysis.filter.encoders import VIEWS, Encoders, LoadedPair, Pair, PairRecord
 from sorites.analysis.filter.rules import (
     NEEDED,
     OUTSIDE,
@@ -271,8 +270,8 @@ def filter_run(
     found = MeasuredValues(folder, images.select("image_id", setting=pl.lit("")), VOTES, NAME)
     todo = _todo(plan, found) if encoder else []
     tick = bar("encoding", sum(map(len, todo))) if bar and todo else lambda n: None
-    work = opened.work(start, encode_unit, pair=prepared.pair)
-    found.gather(start(todo, work, workers or start.cores()), tick)
+    done = opened.each(start, todo, encode_unit, workers or start.cores(), pair=prepared.pair)
+    found.gather(done, tick)
     if not found.values().height:
         raise SoritesError(
             f"{folder}: none of its {images.height} shifted images could be recomputed{_cause(plan)}"
@@ -334,7 +333,7 @@ def _prepare(
 
 
 def _encoders(run: Running, pair: Pair) -> Encoders:
-    return run.once(f"encoders {pair}", functools.partial(Encoders, pair))
+    return Encoders(run.once(f"encoders {pair}", lambda _: LoadedPair(pair)), run.plan)
 
 
 class FilterRecord(Record):
@@ -420,6 +419,7 @@ def _todo(plan: Plan, found: MeasuredValues) -> list[MeasureTask]:
 def encode_unit(run: Running, todo: MeasureTask, *, pair: Pair) -> list[Row]:
     """Recompute the images of a unit and return their similarities, skipping those that cannot be made."""
     plan, encoders = run.plan, _encoders(run, pair)
+    todo = replace(todo, unit=run.here(todo.unit))
     rows: list[Row] = []
     shots = shots_of(plan, todo, encoders.sees_whole(todo.unit.shift))
     for framed, batch in _batches(encoders, shots):

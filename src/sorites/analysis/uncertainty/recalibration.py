@@ -9,7 +9,8 @@ are summed: the answer is their category.
 - ``vector``: a factor and an offset per class (the same paper); it needs at least as many clean images as
   classes;
 - ``isotonic``: the confidence replaced by a rising step function of it, interpolated (Zadrozny and Elkan
-  2002); the probabilities of the other classes share the rest in their proportions.
+  2002); the probabilities of the other classes share the rest in their proportions. The answer stays, also
+  where one of them is then larger.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ SCHEMA: Mapping[str, Any] = {
     "n": pl.Int64,
     "accuracy": pl.Float64,
     "conf": pl.Float64,
+    "gap": pl.Float64,
+    "gap_low": pl.Float64,
+    "gap_high": pl.Float64,
     "nll": pl.Float64,
     "nll_low": pl.Float64,
     "nll_high": pl.Float64,
@@ -170,6 +174,8 @@ METHODS: Mapping[str, Callable[[Array, Right], Calibrated]] = {
     "isotonic": fit_isotonic,
 }
 DEFAULT = ("none", "temperature", "isotonic")
+# Methods after which another class may be the answer. The others recalibrate the confidence of an answer.
+CHANGE_ANSWERS = frozenset({"vector"})
 
 
 def recalibrate(
@@ -211,7 +217,8 @@ def recalibrated(
 
     Returns:
         NLL and Brier score with intervals over samples, the calibration error with 15 bins of equal width
-        (``ece``) and of equally many images (``adaptive_ece``), accuracy and mean confidence;
+        (``ece``) and of equally many images (``adaptive_ece``), accuracy, mean confidence, and their
+        difference (``gap``, above 0 if the model is overconfident) with its interval;
         ``fitted_on`` is the number of clean images of the smaller half.
     """
     for method in methods:
@@ -223,7 +230,7 @@ def recalibrated(
     rows: list[dict[str, object]] = []
     for method in methods:
         fits = [METHODS[method](*clean[1 - half]) for half in (0, 1)]
-        scored = _score(kept, fits)
+        scored = _score(kept, fits, method in CHANGE_ANSWERS)
         count = min(len(right) for _, right in clean)
         rows += [
             {"model": model, "method": method, **row, "fitted_on": count}
@@ -264,7 +271,7 @@ class Scored:
     correct: Array
 
 
-def _score(kept: KeptLogits, fits: Sequence[Calibrated]) -> Scored:
+def _score(kept: KeptLogits, fits: Sequence[Calibrated], change_answers: bool) -> Scored:
     images = kept.images
     scored = Scored(*(np.empty(len(images)) for _ in range(4)))
     together = same_answers({frozenset(right.tolist()) for right in images.right})
@@ -273,7 +280,9 @@ def _score(kept: KeptLogits, fits: Sequence[Calibrated]) -> Scored:
             own = images.half[places] == half
             if own.any():
                 right = [images.right[place] for place in places[own]]
-                _fill(scored, places[own], fits[half](logits[own]), right, together)
+                probabilities = fits[half](logits[own])
+                best = (probabilities if change_answers else logits[own]).argmax(axis=1)
+                _fill(scored, places[own], probabilities, best, right, together)
     return scored
 
 
@@ -281,10 +290,10 @@ def _fill(
     scored: Scored,
     places: NDArray[np.int64],
     probabilities: Array,
+    best: NDArray[np.int64],
     right: Right,
     together: Mapping[int, frozenset[int]],
 ) -> None:
-    best = probabilities.argmax(axis=1)
     scored.nll[places] = nll_of(probabilities, right)
     scored.brier[places] = brier_of(probabilities, right)
     scored.correct[places] = [label in classes for label, classes in zip(best, right, strict=True)]
@@ -297,7 +306,8 @@ def _by_setting(images: Judged, scored: Scored) -> Iterator[dict[str, object]]:
     for setting, places in groups(images.rows):
         _, clusters = np.unique(samples[places], return_inverse=True)
         conf, correct = scored.conf[places], scored.correct[places]
-        numbers: dict[str, float | None] = {}
+        gap, gap_low, gap_high = clustered_mean(conf - correct, clusters)
+        numbers: dict[str, float | None] = {"gap": gap, "gap_low": gap_low, "gap_high": gap_high}
         for name, values in (("nll", scored.nll), ("brier", scored.brier)):
             value, low, high = clustered_mean(values[places], clusters)
             numbers |= {

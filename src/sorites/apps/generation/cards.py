@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,45 +13,16 @@ import polars as pl
 
 from sorites.apps.generation.files import CARD
 from sorites.core.errors import SoritesError
+from sorites.datasets.croissant import NAME as CROISSANT
+from sorites.datasets.croissant import croissant_json
 from sorites.io.digests import digest_of
 from sorites.io.files import write_bytes
 from sorites.io.listed import write_listed
 from sorites.sources.papers.cns_bench import ANNOTATIONS
 from sorites.sources.written import GENERATED
 
-CROISSANT = "croissant.json"
 # Identifiers as in SPDX and on model hubs.
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
-# Croissant types of the columns of the manifest.
-_TYPES: dict[Any, str] = {
-    pl.String: "sc:Text",
-    pl.Float64: "sc:Float",
-    pl.Int64: "sc:Integer",
-    pl.Boolean: "sc:Boolean",
-}
-_CONTEXT: dict[str, Any] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
-    "cr": "http://mlcommons.org/croissant/",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "includes": "cr:includes",
-    "md5": "cr:md5",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "sc": "https://schema.org/",
-    "sha256": "cr:sha256",
-    "source": "cr:source",
-}
 
 
 @dataclass(frozen=True)
@@ -103,7 +73,10 @@ def write_cards(
         write_bytes(sealed_text(dataset_card(rows, facts, about, pipeline_licence(pipeline))), out / CARD)
     if rows["severity"].null_count() == 0:
         write_listed(record, ANNOTATIONS, (json.dumps(released_annotations(rows), indent=0) + "\n").encode())
-    write_listed(record, CROISSANT, (json.dumps(croissant(out, rows, about), indent=1) + "\n").encode())
+    classes = rows["class"].n_unique()
+    text = f"{rows.height} images of {classes} classes along nuisance shifts, made by a diffusion model."
+    table = (GENERATED.table, (out / GENERATED.table).read_bytes())
+    write_listed(record, CROISSANT, croissant_json(about.name, text, table, rows, about.licence))
 
 
 def sealed_text(text: str) -> bytes:
@@ -219,57 +192,3 @@ def _size(count: int) -> str:
             return name
         low *= 10
     return "n>100M"
-
-
-def croissant(out: Path, rows: pl.DataFrame, about: Description) -> dict[str, Any]:
-    """Return Croissant 1.0 metadata: the table as a file object, the images as a file set, a record set."""
-    table = out / GENERATED.table
-    suffix = Path(rows["path"][0]).suffix
-    fields = [_field(name, _TYPES[kind]) for name, kind in rows.schema.items() if kind in _TYPES]
-    image = {
-        "@type": "cr:Field",
-        "@id": "images/image",
-        "name": "image",
-        "dataType": "sc:ImageObject",
-        "source": {"fileSet": {"@id": "image-files"}, "extract": {"fileProperty": "content"}},
-    }
-    return {
-        "@context": _CONTEXT,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": about.name,
-        "description": f"{rows.height} images of {rows['class'].n_unique()} classes along nuisance shifts,"
-        " made by a diffusion model.",
-        **({"license": about.licence} if about.licence else {}),
-        "distribution": [
-            {
-                "@type": "cr:FileObject",
-                "@id": "table",
-                "name": "table",
-                "contentUrl": GENERATED.table,
-                "encodingFormat": "application/x-parquet",
-                "sha256": hashlib.sha256(table.read_bytes()).hexdigest(),
-            },
-            {
-                "@type": "cr:FileSet",
-                "@id": "image-files",
-                "name": "image-files",
-                "encodingFormat": "image/png" if suffix == ".png" else "image/jpeg",
-                "includes": f"*/*/*{suffix}",
-            },
-        ],
-        "recordSet": [
-            {"@type": "cr:RecordSet", "@id": "rows", "name": "rows", "field": fields},
-            {"@type": "cr:RecordSet", "@id": "images", "name": "images", "field": [image]},
-        ],
-    }
-
-
-def _field(name: str, kind: str) -> dict[str, Any]:
-    return {
-        "@type": "cr:Field",
-        "@id": f"rows/{name}",
-        "name": name,
-        "dataType": kind,
-        "source": {"fileObject": {"@id": "table"}, "extract": {"column": name}},
-    }

@@ -321,6 +321,7 @@ def shared_facts(pipe: Pipe, shelf: Shelf, drawing: SamplerOptions, prompt: str)
         "sliders": versions,
         "libraries": libraries,
         "pipeline": str(pipe.path),
+        **({"tiling": True} if pipe.saving.tiling else {}),
     }
 
 
@@ -328,10 +329,12 @@ def claim(out: Path, facts: dict[str, Any]) -> None:
     """Refuse a folder whose images were drawn with other settings; sliders may be added."""
     if (out / RECORD).is_file():
         before = read_sealed(out / RECORD, RESTORE)
-        for key in (key for key in facts if key not in ("sliders", "pipeline", "libraries")):
-            if before.get(key) != facts[key]:
+        for key in (
+            key for key in {**before, **facts} if key not in ("sliders", "pipeline", "libraries", FILES)
+        ):
+            if before.get(key) != facts.get(key):
                 raise SoritesError(
-                    f"{out} has images drawn with {key} {before.get(key)!r}, not {facts[key]!r}; "
+                    f"{out} has images drawn with {key} {before.get(key)!r}, not {facts.get(key)!r}; "
                     f"use another {option('out', 'DIR')}"
                 )
         earlier_sliders = before.get("sliders", {})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
 
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.diffusion.sliders import METHODS
@@ -78,6 +78,7 @@ class SliderRecipe:
         return self.steps * self.batch * (walked + 2 + 3)
 
 
+R = TypeVar("R", "SliderRecipe", "PairRecipe")
 RELEASED = SliderRecipe()
 TOY = SliderRecipe(
     name="toy",
@@ -96,10 +97,72 @@ TOY = SliderRecipe(
 RECIPES = {recipe.name: recipe for recipe in (RELEASED, TOY)}
 
 
+def suited(recipe: R, is_transformer: bool) -> R:
+    """Return a recipe with the layers of a transformer, which has no cross-attention."""
+    return replace(recipe, layers="attention") if is_transformer else recipe
+
+
 def recipe(name: str) -> SliderRecipe:
     if name not in RECIPES:
         raise UnknownName("slider recipe", name, RECIPES)
     return RECIPES[name]
+
+
+# Sliders from pairs of images.
+
+
+@dataclass(frozen=True)
+class PairRecipe:
+    """Parameters of learning a slider from pairs of images, before and after a shift.
+
+    The defaults are those of the released trainer of sliders where they apply.
+    """
+
+    name: str = "released"
+    rank: int = 4
+    alpha: float = 1.0
+    layers: str = "noxattn"
+    steps: int = 1000
+    rate: float = 2e-4
+    batch: int = 4
+    start: int = 750
+    """Noise steps up to this number, of 1000, are trained: those in which sliders act."""
+    prompt: str = "{class}"
+    decay: bool = False
+    """Decay the learning rate to 0 along half a cosine."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("rank", 1 <= self.rank <= 256, "a whole number from 1 to 256"),
+            ("alpha", 0 < self.alpha <= 256, "a number above 0"),
+            ("layers", self.layers in METHODS, f"one of {', '.join(METHODS)}"),
+            ("steps", 1 <= self.steps <= 100_000, "a whole number from 1"),
+            ("rate", 0 < self.rate < 1, "a number between 0 and 1"),
+            ("batch", 1 <= self.batch <= 512, "a whole number from 1 to 512"),
+            ("start", 1 <= self.start <= 1000, "a noise step from 1 to 1000"),
+            ("prompt", self.prompt.count("{class}") == 1, "words with {class} once in them"),
+        )
+        for name, is_valid, expected in checks:
+            if not is_valid:
+                raise SoritesError(f"{name} must be {expected}, got {getattr(self, name)!r}")
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return all parameters by name."""
+        return asdict(self)
+
+
+RELEASED_PAIRS = PairRecipe()
+TOY_PAIRS = PairRecipe(
+    name="toy", alpha=4.0, steps=200, rate=2e-3, batch=8, prompt="a picture of a {class}", decay=True
+)
+PAIR_RECIPES = {recipe.name: recipe for recipe in (RELEASED_PAIRS, TOY_PAIRS)}
+
+
+def pair_recipe(name: str) -> PairRecipe:
+    if name not in PAIR_RECIPES:
+        raise UnknownName("recipe of sliders from pairs", name, PAIR_RECIPES)
+    return PAIR_RECIPES[name]
 
 
 # Words.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sorites.apps.generation.concepts import shift_folder
-from sorites.apps.generation.recipes import SliderRecipe, WordRecipe
+from sorites.apps.generation.recipes import PairRecipe, SliderRecipe, WordRecipe
 from sorites.apps.generation.spread import Spread
 from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
@@ -74,7 +74,7 @@ def generator(key: str, *parts: object) -> Any:
 
 def learn(
     lesson: Lesson,
-    recipe: SliderRecipe | WordRecipe,
+    recipe: SliderRecipe | PairRecipe | WordRecipe,
     losses: Callable[[int, Any], Iterable[Any]],
     tick: Callable[[int], None],
 ) -> float:
@@ -163,7 +163,7 @@ def trajectories(
     import torch
 
     scheduler = noise_schedule(pipe, recipe)
-    shape = (recipe.batch, int(pipe.network.config.in_channels), side, side)
+    shape = (recipe.batch, pipe.channels, side, side)
     latents = torch.randn(shape, generator=draw).to(pipe.device, pipe.network.dtype) * getattr(
         scheduler, "init_noise_sigma", 1.0
     )
@@ -182,7 +182,8 @@ def noise_schedule(pipe: Pipe, recipe: SliderRecipe) -> Any:
     flows.
     """
     scheduler = make_scheduler(pipe.parts.scheduler, OWN if pipe.is_flow else "ddim")
-    return set_steps(scheduler, recipe.noise_steps, pipe.device, pipe.positions(training_side(pipe, recipe)))
+    positions = pipe.positions(training_side(pipe, recipe))
+    return set_steps(scheduler, recipe.noise_steps, pipe.device, positions, pipe.kind == "flux")
 
 
 def training_side(pipe: Pipe, recipe: SliderRecipe) -> int:
@@ -243,30 +244,18 @@ def trained(
     memory: MemorySettings | None = None,
 ) -> Slider:
     """Train the slider of a class and a shift; ``state`` is the checkpoint file."""
-    import torch
+    saving = memory or MemorySettings()
+    side = pipe.latent_side(training_side(pipe, recipe))
+    prompts = recipe.words(concept, shift)
+    key = digest(TRAINER, pipe.version, concept, shift, json.dumps(recipe.facts(), sort_keys=True)).hex()
 
-    with pipe.busy, one_thread(), torch.enable_grad():
-        factor = int(pipe.parts.vae_scale_factor)
-        side = training_side(pipe, recipe) // factor
-        prompts = recipe.words(concept, shift)
-        neutral, positive = (encode_prompt(pipe, prompt, "", side * factor) for prompt in prompts)
-        key = digest(TRAINER, pipe.version, concept, shift, json.dumps(recipe.facts(), sort_keys=True)).hex()
-        lows = _start(pipe, recipe, key)
-        weights = {
-            f"{name}.{half}": part
-            for name, low in lows.items()
-            for half, part in zip(("down", "up"), low, strict=True)
-        }
-        optimizer = torch.optim.AdamW(list(weights.values()), lr=recipe.rate)
-        checkpoint_steps = recipe.refresh * max(1, round(STEPS_PER_CHECKPOINT / recipe.refresh))
-        saving = memory or MemorySettings()
-        with attach_sliders(pipe.network, [lows]) as dial, _checkpointed(pipe.network, saving.checkpointing):
-            losses = _losses(pipe, (neutral, positive), dial, recipe, side, saving.per_pass)
-            last = learn(
-                Lesson("slider", weights, optimizer, state, key, checkpoint_steps), recipe, losses, tick
-            )
-    scale = recipe.alpha / recipe.rank
-    folded = {name: (down.detach().cpu(), (up.detach() * scale).cpu()) for name, (down, up) in lows.items()}
+    def losses(dial: SliderScales) -> Losses:
+        pixels = side * int(pipe.parts.vae_scale_factor)
+        neutral, positive = (encode_prompt(pipe, prompt, "", pixels) for prompt in prompts)
+        return _losses(pipe, (neutral, positive), dial, recipe, side, saving.per_pass)
+
+    every = recipe.refresh * max(1, round(STEPS_PER_CHECKPOINT / recipe.refresh))
+    lows, last = fit_slider(pipe, recipe, losses, Progress(state, key, every, tick), saving.checkpointing)
     record = SliderRecord(
         concept=concept,
         neutral=prompts[0],
@@ -274,10 +263,73 @@ def trained(
         recipe=dict(recipe.facts()),
         last_loss=last,
     )
-    return make_slider(shift, folded, record)
+    return make_slider(shift, lows, record)
 
 
-def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, LowRank]:
+# Yields the parts of the loss of a step, given its number and a generator.
+Losses = Callable[[int, Any], Iterable[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """Where a training keeps its checkpoint, and whom it tells about its steps.
+
+    Attributes:
+        state: The checkpoint file.
+        key: A hash of all inputs; a checkpoint with another one is not continued.
+        every: Steps between two checkpoints.
+        tick: Is called with a number of finished steps.
+    """
+
+    state: Path
+    key: str
+    every: int
+    tick: Callable[[int], None]
+
+
+def fit_slider(
+    pipe: Pipe,
+    recipe: SliderRecipe | PairRecipe,
+    losses: Callable[[SliderScales], Losses],
+    progress: Progress,
+    checkpointing: bool = False,
+) -> tuple[dict[str, LowRank], float]:
+    """Optimize the matrices of a slider, and return them with the last loss.
+
+    Args:
+        pipe: The pipeline.
+        recipe: Training parameters.
+        losses: Makes the loss, given the severities of the slider that is trained.
+        progress: Checkpoint and progress.
+        checkpointing: Compute activations again in the backward pass instead of keeping them.
+    """
+    import torch
+
+    if pipe.saving.offload == "sequential":
+        raise SoritesError(
+            "layers that wait on the CPU cannot be trained through; use"
+            f" {option('offload', 'model')}, {option('checkpointing')} or {option('per_pass', 'N')}"
+        )
+    with pipe.busy, one_thread(), torch.enable_grad():
+        lows = _start(pipe, recipe, progress.key)
+        weights = {
+            f"{name}.{half}": part
+            for name, low in lows.items()
+            for half, part in zip(("down", "up"), low, strict=True)
+        }
+        optimizer = torch.optim.AdamW(list(weights.values()), lr=recipe.rate)
+        with (
+            attach_sliders(pipe.network, [lows], pipe.device) as dial,
+            _checkpointed(pipe.network, checkpointing),
+        ):
+            lesson = Lesson("slider", weights, optimizer, progress.state, progress.key, progress.every)
+            last = learn(lesson, recipe, losses(dial), progress.tick)
+    scale = recipe.alpha / recipe.rank
+    folded = {name: (down.detach().cpu(), (up.detach() * scale).cpu()) for name, (down, up) in lows.items()}
+    return folded, last
+
+
+def _start(pipe: Pipe, recipe: SliderRecipe | PairRecipe, key: str) -> dict[str, LowRank]:
     """Return initial matrices: down random, up zero, so that the slider has no effect yet."""
     import torch
 
@@ -407,18 +459,18 @@ def train_elsewhere(order: SliderOrder, open_: Callable[[], Pipe], unit: SliderU
 
 def _train_unit(order: SliderOrder, pipe: Pipe, unit: SliderUnit, bar: Bar | None = None) -> None:
     (words, concept), folder, recipe = unit, order.folder(unit), order.recipe
-    if not _is_finished(folder, pipe, recipe):
+    if not is_finished(folder, pipe, recipe):
         tick = bar(f"{words}, {concept.name}"[:28], recipe.steps) if bar else (lambda _: None)
         slider = trained(
             pipe, pipe.word(concept.name), words, recipe, folder / UNFINISHED, tick, order.memory
         )
-        save(_with_metadata(slider, concept, pipe, order.drawing), folder)
+        save(with_metadata(slider, concept, pipe, order.drawing), folder)
     (folder / UNFINISHED).unlink(missing_ok=True)
     if order.draw is not None and not (folder / "strip.png").exists():
         _strip(pipe, folder, concept, order.drawing, order.draw)
 
 
-def _is_finished(folder: Path, pipe: Pipe, recipe: SliderRecipe) -> bool:
+def is_finished(folder: Path, pipe: Pipe, recipe: SliderRecipe | PairRecipe) -> bool:
     """Return whether a finished slider exists; one trained with other parameters is refused."""
     if not (folder / RECORD).is_file():
         return False
@@ -434,7 +486,7 @@ def _is_finished(folder: Path, pipe: Pipe, recipe: SliderRecipe) -> bool:
     return True
 
 
-def _with_metadata(slider: Slider, concept: Concept, pipe: Pipe, drawing: SamplerOptions) -> Slider:
+def with_metadata(slider: Slider, concept: Concept, pipe: Pipe, drawing: SamplerOptions) -> Slider:
     where = TOY if pipe.path == toy_folder().resolve() else str(pipe.path)
     libraries = {name: version(name) for name in LIBRARIES}
     words = {}

@@ -6,7 +6,9 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sorites.diffusion.pipeline import Pipe, load
+from sorites.diffusion.control import with_control
+from sorites.diffusion.pipeline import NOTHING_SAVED, Pipe, load
+from sorites.diffusion.saving import Saving
 from sorites.diffusion.words import with_words
 from sorites.evaluation.engines import Engine
 from sorites.sources.papers.cns_bench import classes
@@ -23,8 +25,10 @@ class Spread:
 
 @functools.lru_cache(maxsize=2)
 def open_pipe(
-    path: str, device: str | None = None, dtype: str | None = None, words: str | None = None
-) -> Pipe:
-    """Load a pipeline, optionally with a folder of learnt words; cached per process."""
-    pipe = load(path, device, dtype)
-    return with_words(pipe, words, classes()) if words else pipe
+    path: str, device: str | None = None, dtype: str | None = None, words: str | None = None,
+    saving: Saving = NOTHING_SAVED, holding: tuple[str, str, float] | None = None,
+) -> Pipe:  # fmt: skip
+    """Load a pipeline, optionally with a folder of learnt words and a ControlNet; cached per process."""
+    pipe = load(path, device, dtype, saving=saving)
+    pipe = with_words(pipe, words, classes()) if words else pipe
+    return with_control(pipe, *holding) if holding else pipe

@@ -36,7 +36,7 @@ from sorites.evaluation.facts.rulers import HALVES, LEVEL_COLUMNS, Ruler, limite
 from sorites.evaluation.images import LeftOut, readable
 from sorites.io.digests import digest_of_file, read_sealed, read_shard, shards_in, write_sealed, write_shard
 from sorites.io.files import locked, sweep_temporaries, write_bytes
-from sorites.io.listed import RESTORE, write_listed
+from sorites.io.listed import FILES, RESTORE, write_listed
 from sorites.io.readers import json_file, lines
 from sorites.io.tables import csv
 from sorites.measures.neighbours import level_of, uniform
@@ -390,6 +390,7 @@ def _facts(
         **prompt_facts,
         "distance": how.model_dump(mode="json"),
         "kind": order.kind,
+        **({"tiling": True} if pipe.saving.tiling else {}),
     }
 
 
@@ -397,9 +398,10 @@ def _claim(out: Path, facts: dict[str, Any]) -> None:
     """Refuse a folder whose images were made with other settings."""
     if (out / RECORD).is_file():
         before = read_sealed(out / RECORD, RESTORE)
-        for key in (key for key in facts if before.get(key) != facts[key]):
+        changed = (key for key in {**before, **facts} if key != FILES and before.get(key) != facts.get(key))
+        for key in changed:
             difference = (
-                f" {str(before.get(key))[:60]}, not {str(facts[key])[:60]}" if key != "styles" else ""
+                f" {str(before.get(key))[:60]}, not {str(facts.get(key))[:60]}" if key != "styles" else ""
             )
             raise SoritesError(
                 f"{out} has images made with other {key}{difference}; use another {option('out', 'DIR')}"

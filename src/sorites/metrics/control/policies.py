@@ -19,7 +19,6 @@ Numbers = NDArray[np.float64]
 Order = NDArray[np.int64]
 # Share of the photographs that a vote keeps: those of lowest entropy.
 KEPT_SHARE = 0.5
-FOLDS = 5
 
 
 @dataclass(frozen=True)

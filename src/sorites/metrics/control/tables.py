@@ -13,11 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites.core import add_metric
-from sorites.core.rng import digest
 from sorites.core.table import Table
-from sorites.metrics.camera import AUTO, DIALS, with_settings
+from sorites.metrics.camera import AUTO, DIALS, fold_of, with_settings
 from sorites.metrics.control.policies import (
-    FOLDS,
     SEARCHES,
     Policy,
     Views,
@@ -188,13 +186,9 @@ def _complete(rows: pl.DataFrame) -> _Part | None:
         certain.fill_null(0.0).to_numpy().reshape(shape),
     )
     scenes = whole.sort(SCENE)
-    folds = np.array([_fold(sample) for sample in scenes["sample_id"]])
+    folds = np.array([fold_of(sample) for sample in scenes["sample_id"]])
     seconds = settings["shutter"].cast(pl.Float64).to_numpy()
     return _Part(scenes, views, folds, 1000 * seconds, kept_by)
-
-
-def _fold(sample: str) -> int:
-    return int.from_bytes(digest(sample, "control policies", size=4), "big") % FOLDS
 
 
 def _automatic(rows: pl.DataFrame, model: str) -> Iterator[tuple[Any, ...]]:

@@ -43,7 +43,7 @@ LIGHTS = ("on", "off", "both", "difference")
 POLICY_NAMES = {
     "auto": "automatic",
     "average": "random setting",
-    "fixed": "best single setting",
+    "fixed": "best single setting, learnt on other images",
     "oracle": "best for each image",
 }
 

@@ -4,7 +4,7 @@ for one another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -43,6 +43,8 @@ PENS = {
     "fixed": Pen(COLOURS[2], DASHES[0], SYMBOLS[4]),
     "auto": Pen(COLOURS[3], DASHES[0], SYMBOLS[6]),
 }
+# The policies that choose among several photographs, in the order of the columns.
+SEARCHED = ("confidence", "mvp", "oracle")
 LEAD = (
     "A scene is an image under one light. Each search starts from the best fixed setting and adds settings"
     " one by one; they were learnt on other images than those judged here (five folds). The oracle is"
@@ -130,26 +132,37 @@ def _draw(fig: Any, policy: str, rows: pl.DataFrame) -> None:
 
 
 def _table(view: View, policies: pl.DataFrame) -> Html:
-    rows = [
-        [
-            row["model"],
-            NAMES[row["policy"]] + (", by confidence" if row["kept_by"] == "confidence" else ""),
-            count(row["shots"]),
-            DASH if row["exposure_ms"] is None else number(row["exposure_ms"]),
-            estimate(row),
-            count(row["n"]),
-        ]
-        for model in view.models
-        for policy in NAMES
-        for row in policies.filter((pl.col("model") == model) & (pl.col("policy") == policy)).to_dicts()
-    ]
+    rows = [row for model in view.models for row in _rows_of(policies.filter(pl.col("model") == model))]
+    by_confidence = policies.filter(pl.col("kept_by") == "confidence").height
     caption = (
-        "Accuracy of each policy with its cost per scene. Exposure is the time that the shutter is open,"
-        " where it is"
-        " known; reading out and setting the camera come on top."
+        "Accuracy of each policy with its cost per scene. Automatic exposure and the best fixed"
+        " setting take one photograph. Exposure is the time that the shutter is open, where it is known;"
+        " reading out and setting the camera come on top."
+        + (" The vote is ordered by confidence, because the run has no entropies." if by_confidence else "")
     )
-    table = grid(["", "policy", "shots", "exposure, ms", "accuracy", "n"], rows, text=2, caption=caption)
-    return folded("All policies as a table", table, len(rows))
+    head = ["", "photographs", "no choice", *(NAMES[policy] for policy in SEARCHED), "exposure, ms", "n"]
+    return folded("All policies as a table", grid(head, rows, text=2, caption=caption), len(rows))
+
+
+def _rows_of(policies: pl.DataFrame) -> Iterator[list[object]]:
+    """Yield a row per number of photographs, with the searches, which take the same ones, side by side."""
+    named = {(row["policy"], row["shots"]): row for row in policies.to_dicts()}
+    for policy in ("auto", "fixed"):
+        if row := named.get((policy, 1)):
+            yield [*_photographs(row, NAMES[policy]), estimate(row), *([""] * len(SEARCHED)), *_cost(row)]
+    for shots in sorted({shots for policy, shots in named if policy in SEARCHED}):
+        found = [named.get((policy, shots)) for policy in SEARCHED]
+        first = next(row for row in found if row)
+        yield [*_photographs(first), "", *map(estimate, found), *_cost(first)]
+
+
+def _photographs(row: Row, name: str = "") -> list[object]:
+    taken = join([count(row["shots"]), tag("small", name)]) if name else count(row["shots"])
+    return [row["model"], taken]
+
+
+def _cost(row: Row) -> list[object]:
+    return [DASH if row["exposure_ms"] is None else number(row["exposure_ms"]), count(row["n"])]
 
 
 def _transfer(view: View) -> Html:

@@ -4,7 +4,6 @@ severity.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import polars as pl
@@ -12,8 +11,7 @@ import polars as pl
 from sorites.analysis.uncertainty.conformal import SCHEMA, coverage, promised_range
 from sorites.analysis.uncertainty.scores import METHODS
 from sorites.core import CLEAN
-from sorites.core.errors import SoritesError
-from sorites.reports.components.charts import about, along, axis_name
+from sorites.reports.components.by_method import computed, instead, method_card, with_clean
 from sorites.reports.components.markup import (
     DASH,
     Html,
@@ -27,14 +25,15 @@ from sorites.reports.components.markup import (
     picked,
     tag,
 )
-from sorites.reports.components.scorers import chart, estimate
+from sorites.reports.components.scorers import estimate
 from sorites.reports.section import Section, add_section
-from sorites.reports.view import RunView, View
+from sorites.reports.view import View
 
 ALPHA = 0.1
 PROMISED = "promised"
-# Images of a model beyond which the sets are not computed for a page.
-MAX_IMAGES = 100_000
+# Sizes that differ by a larger factor are drawn on a logarithmic axis.
+MAX_LINEAR = 10
+TITLE, SHORT = "How large must a set of answers be?", "Prediction sets"
 
 
 @add_section(order=66)
@@ -42,7 +41,7 @@ def prediction_sets(view: View) -> Section | None:
     """Coverage and size of prediction sets against severity; absent without kept logits."""
     sets, too_many = _computed(view)
     if not sets.height:
-        return _instead(too_many) if too_many else None
+        return instead(too_many, TITLE, SHORT, "conformal") if too_many else None
     parts = {
         model: tag("div", *cards, cls="cards two wide")
         for model in view.models
@@ -65,115 +64,47 @@ def prediction_sets(view: View) -> Section | None:
         lead += f"{count(calibration)} calibration images are too few, so that every set has all classes."
     table = _table(view, sets)
     body = join([picked("sets", "Model", parts), tag("div", table, cls="stack below")]) if parts else table
-    return Section("How large must a set of answers be?", body, "Prediction sets", lead)
-
-
-def _instead(models: list[str]) -> Section:
-    text = (
-        f"{', '.join(models)} judged more than {count(MAX_IMAGES)} images; compute the sets with sorites"
-        " conformal RUN."
-    )
-    return Section("How large must a set of answers be?", tag("p", text), "Prediction sets", "")
+    return Section(TITLE, body, SHORT, lead)
 
 
 def _computed(view: View) -> tuple[pl.DataFrame, list[str]]:
-    """Return coverage and size of all models with kept logits, and the models with too many images."""
-    frames, too_many = [pl.DataFrame(schema=SCHEMA)], []
-    for run in view.runs:
-        for model in _models(run):
-            images = run.table.filter((pl.col("model") == model) & (pl.col("output") == "label"))
-            if images.select(pl.len()).collect(engine="streaming").item() > MAX_IMAGES:
-                too_many.append(model)
-                continue
-            try:
-                frames.append(coverage(run.table, model, run.logits, run.labels, ALPHA))
-            except SoritesError:  # no clean images, or logits of other classes
-                continue
-    return pl.concat(frames).unique(
-        ["model", "method", "shift", "severity", "params"], keep="first"
-    ), too_many
-
-
-def _models(run: RunView) -> list[str]:
-    return [] if run.logits is None or run.record is None else list(run.record.models)
+    return computed(view, SCHEMA, lambda *given: coverage(*given, ALPHA))
 
 
 def _cards(view: View, sets: pl.DataFrame) -> list[Html]:
-    with_severity = sets.filter(pl.col("severity").is_not_null())
-    clean = with_severity.filter(pl.col("shift") == CLEAN)
     cards = []
-    for shift in view.shifts:
-        own = with_severity.filter(pl.col("shift") == shift)
-        if own.height:
-            rows = pl.concat([clean, own]).sort("severity")
-            cards.append(_card(view, shift, "coverage", rows, _coverage_chart))
-            cards.append(_card(view, shift, "size", rows, _size_chart))
+    for shift, rows in with_clean(view, sets):
+        lowest = min(float(rows["low"].min() or 0), 1 - ALPHA)  # type: ignore[arg-type]
+        axis = {"range": [max(lowest - 0.05, 0), 1.02], "tickformat": ".0%"}
+        columns, hover = ("value", "low", "high"), "coverage %{y:.1%}"
+        cards.append(
+            method_card(
+                view,
+                shift,
+                rows,
+                [*METHODS],
+                ("coverage", "coverage"),
+                columns,
+                hover,
+                (PROMISED, 1 - ALPHA),
+                **axis,
+            )
+        )
+        size, columns = ("size", "mean classes in a set"), ("size", "size_low", "size_high")
+        cards.append(
+            method_card(
+                view, shift, rows, [*METHODS], size, columns, "classes %{y:.3~g}", **_size_axis(rows["size"])
+            )
+        )
     return cards
 
 
-def _card(
-    view: View, shift: str, what: str, rows: pl.DataFrame, draw: Callable[[View, str, pl.DataFrame], Html]
-) -> Html:
-    return tag(
-        "article", tag("h3", f"{shift} · {what}"), about(view, shift), draw(view, shift, rows), cls="card"
-    )
-
-
-def _coverage_chart(view: View, shift: str, rows: pl.DataFrame) -> Html:
-    lines: dict[str, dict[str, Any]] = {
-        name: _line(part, "value", "low", "high", "coverage %{y:.1%}") for name, part in _methods(rows)
-    }
-    top = float(rows["severity"].max() or 1)  # type: ignore[arg-type]
-    lines[PROMISED] = {
-        "x": [0, top],
-        "y": [1 - ALPHA, 1 - ALPHA],
-        "mode": "lines",
-        "line": {"color": "#8a8a8a", "width": 1, "dash": "dot"},
-        "hoverinfo": "skip",
-    }
-    lowest = min(float(rows["low"].min() or 0), 1 - ALPHA)  # type: ignore[arg-type]
-    axes = {
-        "xaxis": along(rows["severity"]),
-        "yaxis": {"range": [max(lowest - 0.05, 0), 1.02], "tickformat": ".0%"},
-    }
-    label = f"Coverage of prediction sets against the severity of {shift}"
-    return chart(view, [*METHODS, PROMISED], (axis_name(view, shift), "coverage"), lines, label=label, **axes)
-
-
-def _size_chart(view: View, shift: str, rows: pl.DataFrame) -> Html:
-    lines = {
-        name: _line(part, "size", "size_low", "size_high", "classes %{y:.3~g}")
-        for name, part in _methods(rows)
-    }
-    axes = {"xaxis": along(rows["severity"]), "yaxis": {"rangemode": "tozero"}}
-    label = f"Mean size of prediction sets against the severity of {shift}"
-    return chart(
-        view, [*METHODS], (axis_name(view, shift), "mean classes in a set"), lines, label=label, **axes
-    )
-
-
-def _methods(rows: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    return [(name, part) for name in METHODS if (part := rows.filter(pl.col("method") == name)).height]
-
-
-def _line(rows: pl.DataFrame, value: str, low: str, high: str, hover: str) -> dict[str, Any]:
-    above, below = rows[high] - rows[value], rows[value] - rows[low]
-    return {
-        "x": rows["severity"].to_list(),
-        "y": rows[value].to_list(),
-        "error_y": {
-            "array": above.to_list(),
-            "arrayminus": below.to_list(),
-            "symmetric": False,
-            "thickness": 1,
-            "width": 0,
-        },
-        "customdata": rows["n"].to_list(),
-        "hovertemplate": (
-            f"<b>%{{fullData.name}}</b><br>severity %{{x:.4~g}}<br>{hover}<br>n = %{{customdata}}"
-            "<extra></extra>"
-        ),
-    }
+def _size_axis(sizes: pl.Series) -> dict[str, Any]:
+    """Return a logarithmic axis if sizes differ much, so that sets of one class can be told from two."""
+    smallest, largest = float(sizes.min() or 0), float(sizes.max() or 0)  # type: ignore[arg-type]
+    if smallest > 0 and largest > MAX_LINEAR * smallest:
+        return {"type": "log", "dtick": "D2" if largest < MAX_LINEAR**2 * smallest else 1}
+    return {"rangemode": "tozero"}
 
 
 def _table(view: View, sets: pl.DataFrame) -> Html:

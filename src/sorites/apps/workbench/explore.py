@@ -1,0 +1,133 @@
+"""What the explorer shows: columns to filter by, pages of images, and the trajectory of a sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from sorites.apps.workbench.library import Opened, RunEntry
+from sorites.apps.workbench.query import Query
+from sorites.core import CLEAN
+from sorites.core.errors import SoritesError
+from sorites.core.labels import class_name
+
+# Images per answer, and values of a column that are listed.
+MAX_PAGE, MAX_VALUES = 500, 300
+# Columns that are not offered as filters, because they are ids or are shown under another name.
+_HIDDEN = ("image_id", "params", "label", "known")
+_ANSWER = ("pred", "answer", "conf", "correct", "broken", "error")
+
+
+def columns(opened: Opened) -> list[dict[str, Any]]:
+    """Return the columns that images can be filtered and sorted by, with their values or range."""
+    found = []
+    for name, kind in opened.images.schema.items():
+        if name in _HIDDEN or name.startswith("pred "):
+            continue
+        values = opened.images[name]
+        if values.null_count() == len(values):
+            continue
+        about: dict[str, Any] = {"name": name, "missing": values.null_count()}
+        if kind == pl.Boolean:
+            found.append({**about, "kind": "bool", "true": int(values.sum())})
+        elif kind.is_numeric():
+            finite = values.cast(pl.Float64).filter(values.is_not_null()).drop_nans()
+            found.append(
+                {**about, "kind": "number", "low": _plain(finite.min()), "high": _plain(finite.max())}
+            )
+        else:
+            counts = values.cast(pl.String).drop_nulls().value_counts(sort=True).head(MAX_VALUES + 1)
+            listed = counts.height <= MAX_VALUES
+            about |= {"kind": "choice", "values": counts.rows()} if listed else {"kind": "text"}
+            found.append(about)
+    return found
+
+
+def page(opened: Opened, query: Query, start: int, count: int, shown: Sequence[str] = ()) -> dict[str, Any]:
+    """Return some of the images that match a query, and how many there are.
+
+    Args:
+        opened: The run.
+        query: The query.
+        start: The index of the first image in the result.
+        count: The number of images.
+        shown: Further columns to return.
+
+    Raises:
+        SoritesError: A column does not exist, or too many images are asked for.
+    """
+    if not (start >= 0 and 0 < count <= MAX_PAGE):
+        raise SoritesError(f"expected 1 to {MAX_PAGE} images from index 0 on")
+    rows = query.apply(opened.images)
+    part = rows.slice(start, count)
+    names = ["sample_id", "shift", "severity", "params", "class", *_of_models(opened.images)]
+    names = list(dict.fromkeys([*names, *(name for name in shown if name in opened.images.columns)]))
+    chosen = opened.images[part.to_list()].select(names) if len(part) else opened.images.clear().select(names)
+    lines = [{"row": row, **_jsonable(line)} for row, line in zip(part, chosen.to_dicts(), strict=True)]
+    return {"total": len(rows), "start": start, "images": lines}
+
+
+def _of_models(images: pl.DataFrame) -> list[str]:
+    return [name for name in images.columns if name.split(" ")[0] in (*_ANSWER, "boxes") and " " in name]
+
+
+def trajectory(entry: RunEntry, row: int) -> dict[str, Any]:
+    """Return all images of the sample of a row, with the answers and top five classes of each model, the OOD
+    scores and the boxes, as the table has them.
+    """
+    opened = entry.opened()
+    if not 0 <= row < opened.images.height:
+        raise SoritesError(f"the run has {opened.images.height} images, so no row {row}")
+    sample = opened.images.row(row, named=True)
+    same = (pl.col("sample_id") == sample["sample_id"]) & (pl.col("source") == sample["source"])
+    places = opened.images.with_row_index("row").filter(same).select("row", "image_id")
+    of_sample = opened.view.table.filter(same & ~pl.col("probe").fill_null(False)).collect(engine="streaming")
+    order = [pl.col("shift") != CLEAN, "shift", "severity", "row", "model", "output", "scorer"]
+    lines = of_sample.join(places, on="image_id").sort(order)
+    images: dict[int, dict[str, Any]] = {}
+    for line in lines.iter_rows(named=True):
+        image = images.setdefault(line["row"], _image_of(line))
+        _add_answer(opened, image, line)
+    about = {"sample": sample["sample_id"], "source": sample["source"], "class": sample["class"], "row": row}
+    return {**about, "images": list(images.values())}
+
+
+def _image_of(line: dict[str, Any]) -> dict[str, Any]:
+    about = {name: line[name] for name in ("row", "shift", "severity", "params", "level", "valid")}
+    attrs = {attr["key"]: attr["value"] for attr in line["attrs"] or ()}
+    degrees = {entry["measure"]: entry["value"] for entry in line["degrees"] or ()}
+    return {**about, "attrs": attrs, "degrees": degrees, "truth": line["ground_truth"], "models": {}}
+
+
+def _add_answer(opened: Opened, image: dict[str, Any], line: dict[str, Any]) -> None:
+    answer = image["models"].setdefault(line["model"], {"scores": {}})
+    if line["output"] == "ood":
+        answer["scores"][line["scorer"]] = _plain(line["score"])
+        return
+    answer.update(answer_of(line, opened.view.labels))
+
+
+def answer_of(line: dict[str, Any], labels: Any) -> dict[str, Any]:
+    """Return the answer of a model in a row of the table, with names of classes."""
+    return {
+        "answer": None if line["pred"] is None else class_name(labels, line["pred"]),
+        "conf": _plain(line["conf"]),
+        "correct": line["correct"],
+        "top5": [class_name(labels, label) for label in line["top5"] or ()],
+        "boxes": [{**box, "name": class_name(labels, box["label"])} for box in line["boxes"] or ()],
+        "error": line["error"],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a number that JSON can hold; infinite ones as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def _jsonable(line: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in line.items()}

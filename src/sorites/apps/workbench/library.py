@@ -1,0 +1,205 @@
+"""The runs and models of a workbench: found in folders, opened when they are first looked at."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.analysis.images import wide
+from sorites.core import ImageU8, SettingValue
+from sorites.core.errors import SoritesError
+from sorites.core.rng import digest
+from sorites.core.shard_index import PREDICTIONS
+from sorites.core.table import read
+from sorites.evaluation import fit
+from sorites.evaluation import plan as plans
+from sorites.evaluation.plan import Plan
+from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.storage.schema import RunRecord
+from sorites.evaluation.worker import Opener
+from sorites.io.listed import RUN
+from sorites.reports.report import load_views
+from sorites.reports.view import RunView
+from sorites.suites.suite import load
+
+# Folders that are searched for runs below a given one, and levels down.
+MAX_FOLDERS, MAX_DEPTH = 5000, 3
+# OOD scores that need no training images, for models that belong to no run.
+SCORERS = ("msp", "energy")
+# Pages that may be opened from the list of runs.
+PAGES = ("report.html", "passport.html", "compare.html")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run as it was at some moment: its images in columns, and access to pixels and classes."""
+
+    state: tuple[int, int]
+    images: pl.DataFrame
+    view: RunView
+
+
+@dataclass
+class RunEntry:
+    """A run folder."""
+
+    folder: Path
+    key: str
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _opened: Opened | None = None
+    _plan: Plan | None = None
+
+    @property
+    def record(self) -> RunRecord:
+        """The record of the run."""
+        return read_record(self.folder)
+
+    def opened(self) -> Opened:
+        """Return the images of the run; they are read again when the run has new rows."""
+        with self._lock:
+            state = _state(self.folder)
+            if self._opened is None or self._opened.state != state:
+                (view,) = load_views(self.folder)
+                self._opened = Opened(state, wide(view.table, view.labels), view)
+            return self._opened
+
+    def plan(self) -> Plan:
+        """Return the plan of the run with its models and fitted scorers.
+
+        Raises:
+            SoritesError: Its models or images are not available.
+        """
+        with self._lock:
+            if self._plan is None:
+                self._plan = fit.ready(Opener(self.folder).open())
+            return self._plan
+
+    def image(self, row: int) -> ImageU8:
+        """Return the image of a row as the models saw it.
+
+        Raises:
+            SoritesError: There is no such row, or its image is not available.
+        """
+        opened = self.opened()
+        if not 0 <= row < opened.images.height:
+            raise SoritesError(f"the run has {opened.images.height} images, so no row {row}")
+        if opened.view.image is None:
+            raise SoritesError("this run has no images: it was imported, or its images were not stored")
+        found = opened.images.row(row, named=True)
+        setting: SettingValue = found["severity"] or 0.0
+        if found["severity"] is None and found["params"]:
+            setting = dict(json.loads(found["params"]))
+        return opened.view.image(found["sample_id"], found["shift"], setting)
+
+    def pages(self) -> list[str]:
+        """Return the names of the pages in the folder."""
+        return [name for name in PAGES if (self.folder / name).is_file()]
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the list of runs shows; a folder that cannot be read has the reason instead."""
+        about: dict[str, Any] = {"key": self.key, "folder": str(self.folder), "pages": self.pages()}
+        try:
+            record = self.record
+            suite = record.suite
+            about |= {"suite": suite.name, "models": list(record.models), "shifts": list(suite.shift_names)}
+            about["rows"] = read(self.folder).select(pl.len()).collect(engine="streaming").item()
+            about["changed"] = max(_state(self.folder)) / 1e9
+        except SoritesError as error:
+            about["error"] = str(error)
+        return about
+
+    def curves(self) -> list[dict[str, Any]]:
+        """Return the accuracy of every model along every shift, with intervals."""
+        table = self.opened().view.table
+        found = metrics.accuracy(table, by=("model", "shift", "severity"))
+        return found.select("model", "shift", "severity", "value", "low", "high", "n").to_dicts()
+
+
+def _state(folder: Path) -> tuple[int, int]:
+    """Return what changes when rows or facts are added: times of the folder of rows and of the record."""
+    try:
+        return (folder / PREDICTIONS).stat().st_mtime_ns, (folder / RUN).stat().st_mtime_ns
+    except OSError as error:
+        raise SoritesError(f"{folder} is not a run folder: {error.strerror}") from error
+
+
+class Library:
+    """All runs below some folders, and a plan for models that belong to no run.
+
+    Args:
+        folders: Run folders, or folders that contain some.
+        models: Specs of models to turn shifts with.
+        suite: The suite whose source, frame, classes and shifts these models use.
+    """
+
+    def __init__(self, folders: Sequence[Path], models: Sequence[str] = (), suite: str = "demo") -> None:
+        self._folders, self._suite = tuple(folders), suite
+        self.models = tuple(models)
+        self._entries: dict[str, RunEntry] = {}
+        self._lock = threading.Lock()
+
+    def runs(self) -> list[RunEntry]:
+        """Return the runs, found again at each call, so that new ones appear."""
+        found = {}
+        for folder in self._folders:
+            for run in _run_folders(folder):
+                key = digest(str(run.resolve()), size=6).hex()
+                with self._lock:
+                    found[key] = self._entries.setdefault(key, RunEntry(run, key))
+        return list(found.values())
+
+    def run(self, key: str) -> RunEntry:
+        """Return a run by its key.
+
+        Raises:
+            SoritesError: There is none.
+        """
+        if key not in self._entries:
+            self.runs()
+        try:
+            return self._entries[key]
+        except KeyError:
+            raise SoritesError("there is no such run; it may have been moved") from None
+
+    def plan(self, key: str) -> Plan:
+        """Return the plan to turn shifts with: of a run, or of the models for an empty key."""
+        return self.run(key).plan() if key else self._of_models()
+
+    @functools.cache  # noqa: B019 (a library lives as long as its server)
+    def _of_models(self) -> Plan:
+        if not self.models:
+            raise SoritesError("no model was given; start the workbench with one, or choose a run")
+        suite = load(self._suite).override(models=list(self.models), scorers=SCORERS)
+        return plans.make(suite.model_copy(update={"fit": None}))
+
+
+def _run_folders(folder: Path, depth: int = 0) -> Iterator[Path]:
+    """Yield run folders in a folder, itself included, in order of name."""
+    if (folder / RUN).is_file():
+        yield folder
+        return
+    if depth >= MAX_DEPTH:
+        return
+    try:
+        below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError:
+        return
+    for path in below[:MAX_FOLDERS]:
+        yield from _run_folders(path, depth + 1)
+
+
+def sorted_out(items: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return the folders and the specs of models among arguments of the command.
+
+    A folder that exists is a folder of runs; anything else is the spec of a model.
+    """
+    folders = [Path(item) for item in items if Path(item).is_dir()]
+    return folders, [item for item in items if not Path(item).is_dir()]

@@ -1,0 +1,36 @@
+// Shows the view that the address names.
+
+import { readAddress, say } from "./parts.js";
+import * as runs from "./runs.js";
+import * as explore from "./explore.js";
+import * as turn from "./turn.js";
+
+const views = { runs, explore, turn };
+const main = document.getElementById("view");
+let leave = () => {};
+
+async function show() {
+  const { view, state } = readAddress();
+  const chosen = views[view] || runs;
+  leave();
+  leave = () => {};
+  main.replaceChildren();
+  say("");
+  document.querySelectorAll("nav a").forEach((link) => {
+    if (views[link.dataset.view] === chosen) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  });
+  try {
+    leave = (await chosen.show(main, state)) || leave;
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+addEventListener("hashchange", show);
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  const view = { 1: "runs", 2: "explore", 3: "turn" }[event.key];
+  if (view) location.hash = `#/${view}`;
+});
+show();

@@ -1,0 +1,231 @@
+// A grid of images that scrolls through all rows, with filters; a click opens the trajectory of a sample.
+
+import { el, get, number, parsed, percent, post, runPicker, say, url, writeAddress } from "./parts.js";
+
+const PAGE = 120;
+const WAIT_MS = 120;
+
+export async function show(main, state) {
+  const { runs } = await get("runs");
+  const usable = runs.filter((run) => !run.error);
+  if (!usable.length) { main.append(el("p", {}, "No run was found. Make one: sorites run demo")); return null; }
+  const explorer = new Explorer(main, usable, state);
+  await explorer.open();
+  return () => explorer.close();
+}
+
+class Explorer {
+  constructor(main, runs, state) {
+    this.main = main;
+    this.run = runs.some((run) => run.key === state.run) ? state.run : runs[0].key;
+    this.runs = runs;
+    this.query = parsed(state.q, { where: [] });
+    this.query.where = this.query.where || [];
+    this.open_row = state.row ?? null;
+    this.pages = new Map();
+    this.tiles = new Map();
+    this.total = 0;
+    this.controller = new AbortController();
+  }
+
+  async open() {
+    const { columns } = await get("columns", { run: this.run });
+    this.columns = columns;
+    this.bar = el("div", { class: "bar" });
+    this.chips = el("div", { class: "bar", role: "list", "aria-label": "Filters" });
+    this.space = el("div", { class: "space" });
+    this.grid = el("div", { id: "grid", tabindex: 0, role: "grid", "aria-label": "Images" }, this.space);
+    this.main.replaceChildren(this.bar, this.chips, this.grid);
+    this.drawBar();
+    this.grid.addEventListener("scroll", () => this.draw());
+    this.resize = () => this.draw();
+    addEventListener("resize", this.resize);
+    await this.search();
+    if (this.open_row !== null) await this.trajectory(Number(this.open_row));
+  }
+
+  close() {
+    this.controller.abort();
+    removeEventListener("resize", this.resize);
+    this.dialog?.remove();
+  }
+
+  address() {
+    writeAddress("explore", { run: this.run, q: JSON.stringify(this.query), row: this.open_row });
+  }
+
+  drawBar() {
+    const column = el("select", { "aria-label": "Column to filter by", onchange: () => this.drawValue(column.value) },
+      el("option", { value: "" }, "add a filter …"), this.columns.map(({ name }) => el("option", { value: name }, name)));
+    this.value = el("span", {});
+    const sort = el("select", { "aria-label": "Sort by", onchange: () => { this.query.sort = sort.value || null; this.search(); } },
+      el("option", { value: "" }, "shift, severity"), this.columns.map(({ name }) => el("option", { value: name }, name)));
+    sort.value = this.query.sort || "";
+    const order = el("button", { "aria-label": "Reverse the order",
+      onclick: () => { this.query.descending = !this.query.descending; this.search(); } }, "⇅");
+    this.bar.replaceChildren(
+      runPicker(this.runs, this.run, (key) => { this.run = key; this.query = { where: [] }; this.open_row = null;
+        this.address(); this.open(); }),
+      column, this.value, el("label", {}, "sort", sort), order,
+      el("button", { onclick: () => this.copy() }, "copy as Python"),
+      el("button", { onclick: () => this.keep("tag") }, "tag"),
+      el("button", { onclick: () => this.keep("folder") }, "to a folder"));
+  }
+
+  drawValue(name) {
+    const column = this.columns.find((entry) => entry.name === name);
+    if (!column) { this.value.replaceChildren(); return; }
+    const add = (operator, value) => { this.query.where.push([name, operator, value]); this.value.replaceChildren(); this.drawBar(); this.search(); };
+    if (column.kind === "bool") {
+      this.value.replaceChildren(el("button", { onclick: () => add("is", true) }, `yes (${number(column.true)})`),
+        " ", el("button", { onclick: () => add("is", false) }, "no"));
+    } else if (column.kind === "number") {
+      const low = el("input", { type: "number", step: "any", "aria-label": `${name} from`, placeholder: number(column.low), size: 8 });
+      const high = el("input", { type: "number", step: "any", "aria-label": `${name} to`, placeholder: number(column.high), size: 8 });
+      const apply = () => { if (low.value) this.query.where.push([name, "at least", Number(low.value)]);
+        if (high.value) this.query.where.push([name, "at most", Number(high.value)]); this.drawBar(); this.search(); };
+      this.value.replaceChildren(low, " to ", high, " ", el("button", { onclick: apply }, "apply"));
+    } else if (column.kind === "choice") {
+      const select = el("select", { "aria-label": `${name} is`, onchange: () => add("is", select.value) },
+        el("option", {}, "choose …"), column.values.map(([value, count]) => el("option", { value }, `${value} (${number(count)})`)));
+      this.value.replaceChildren(select);
+    } else {
+      const text = el("input", { type: "search", "aria-label": `${name} contains`, placeholder: "contains …",
+        onchange: () => add("contains", text.value) });
+      this.value.replaceChildren(text);
+    }
+  }
+
+  drawChips() {
+    this.chips.replaceChildren(...this.query.where.map(([column, operator, value], place) =>
+      el("span", { class: "chip", role: "listitem" }, `${column} ${operator} ${Array.isArray(value) ? value.length + " values" : value}`,
+        el("button", { "aria-label": `Remove the filter on ${column}`,
+          onclick: () => { this.query.where.splice(place, 1); this.search(); } }, "×"))));
+  }
+
+  async search() {
+    this.controller.abort();
+    this.controller = new AbortController();
+    this.pages.clear();
+    this.tiles.clear();
+    this.space.replaceChildren();
+    this.drawChips();
+    this.address();
+    const began = performance.now();
+    try {
+      await this.load(0);
+      say(`${number(this.total)} images · ${Math.round(performance.now() - began)} ms`);
+    } catch (error) {
+      if (error.name !== "AbortError") say(error.message, true);
+      return;
+    }
+    this.grid.scrollTop = 0;
+    this.draw();
+  }
+
+  async load(page) {
+    if (this.pages.has(page)) return;
+    this.pages.set(page, null);
+    const answer = await get("images", { run: this.run, q: this.query, start: page * PAGE, count: PAGE }, this.controller.signal);
+    this.total = answer.total;
+    this.pages.set(page, answer.images);
+  }
+
+  // Only the tiles that can be seen exist. Browsers limit the height of an element, so that of millions of rows is scaled.
+  draw() {
+    const side = innerWidth < 500 ? 120 : 170;
+    const across = Math.max(1, Math.floor(this.grid.clientWidth / side));
+    const [width, height] = [this.grid.clientWidth / across, side + 52];
+    const lines = Math.ceil(this.total / across);
+    const full = lines * height;
+    const shown = Math.min(full, 8_000_000);
+    this.space.style.height = `${shown}px`;
+    const ratio = shown > this.grid.clientHeight ? (full - this.grid.clientHeight) / (shown - this.grid.clientHeight) : 1;
+    const top = this.grid.scrollTop * Math.max(ratio, 1);
+    const first = Math.floor(top / height) * across;
+    const last = Math.min(this.total, first + (Math.ceil(this.grid.clientHeight / height) + 1) * across);
+    for (const [place, tile] of this.tiles) if (place < first || place >= last) { tile.remove(); this.tiles.delete(place); }
+    for (let place = first; place < last; place += 1) {
+      const image = this.pages.get(Math.floor(place / PAGE))?.[place % PAGE];
+      if (!this.tiles.has(place)) { this.tiles.set(place, el("div", { class: "tile" })); this.space.append(this.tiles.get(place)); }
+      const tile = this.tiles.get(place);
+      if (image && !tile.firstChild) tile.append(this.tile(image));
+      const y = this.grid.scrollTop + Math.floor(place / across) * height - top;
+      tile.style.cssText = `left:${(place % across) * width}px;top:${y}px;width:${width}px;height:${height}px`;
+    }
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => this.fetchMissing(first, last), WAIT_MS);
+  }
+
+  async fetchMissing(first, last) {
+    const wanted = [];
+    for (let page = Math.floor(first / PAGE); page * PAGE < last; page += 1) if (!this.pages.has(page)) wanted.push(page);
+    if (!wanted.length) return;
+    try { await Promise.all(wanted.map((page) => this.load(page))); this.draw(); } catch (error) { if (error.name !== "AbortError") say(error.message, true); }
+  }
+
+  tile(image) {
+    const answers = Object.keys(image).filter((name) => name.startsWith("answer ")).map((name) => name.slice(7));
+    const setting = image.severity !== null ? number(image.severity) : image.params || "";
+    return el("button", { onclick: () => this.trajectory(image.row) },
+      el("img", { alt: `${image.class || image.sample_id}, ${image.shift} ${setting}`,
+        src: url("thumbnail", { run: this.run, row: image.row, side: 170 }) }),
+      el("div", {}, el("small", {}, `${image.shift} ${image.shift === "clean" ? "" : setting} · ${image.class || "no label"}`),
+        el("small", {}, answers.map((model) => el("span", { class: image[`correct ${model}`] === null ? "soft" : image[`correct ${model}`] ? "good" : "bad",
+          title: `${model}: ${image[`answer ${model}`]}` }, image[`correct ${model}`] ? "✓ " : image[`correct ${model}`] === false ? "✗ " : "– ")),
+          this.query.sort && image[this.query.sort] !== undefined ? ` ${number(image[this.query.sort])}` : null)));
+  }
+
+  async trajectory(row) {
+    this.open_row = row;
+    this.address();
+    const found = await get("trajectory", { run: this.run, row });
+    this.dialog?.remove();
+    this.dialog = el("dialog", { "aria-label": `Images of ${found.sample}`, onclose: () => { this.dialog.remove(); this.open_row = null; this.address(); } });
+    const shifts = [...new Set(found.images.map((image) => image.shift))];
+    const chosen = found.images.find((image) => image.row === row);
+    this.dialog.append(
+      el("div", { class: "bar" }, el("h2", {}, `${found.class || "no label"} · ${found.sample}`),
+        el("a", { href: `#/turn?run=${this.run}&image=${encodeURIComponent(found.sample)}${chosen.severity && chosen.shift !== "clean"
+          ? `&at=${encodeURIComponent(JSON.stringify({ [chosen.shift]: chosen.severity }))}` : ""}` }, "turn this image"),
+        el("button", { onclick: () => this.dialog.close() }, "close")),
+      ...shifts.map((shift) => this.strip(found, shift, row)));
+    document.body.append(this.dialog);
+    this.dialog.showModal();
+    this.dialog.querySelector(".here")?.scrollIntoView({ block: "center", inline: "center" });
+  }
+
+  strip(found, shift, row) {
+    const images = found.images.filter((image) => image.shift === shift);
+    return el("section", {}, el("h3", {}, shift), el("div", { class: "strip", tabindex: 0 }, images.map((image) =>
+      el("figure", { class: image.row === row ? "here" : "" },
+        el("img", { loading: "lazy", src: url("thumbnail", { run: this.run, row: image.row, side: 300 }), alt: `${shift} ${number(image.severity)}` }),
+        el("figcaption", {}, image.severity !== null ? number(image.severity) : image.params || "",
+          Object.entries(image.models).map(([model, answer]) => this.answer(model, answer)))))));
+  }
+
+  answer(model, answer) {
+    const scores = Object.entries(answer.scores).map(([name, score]) => `${name} ${number(score)}`).join(" · ");
+    const verdict = answer.correct === null || answer.correct === undefined ? "soft" : answer.correct ? "good" : "bad";
+    const text = answer.error ? answer.error : answer.boxes?.length ? `${answer.boxes.length} boxes` : `${answer.answer} ${percent(answer.conf)}`;
+    return el("div", { title: (answer.top5 || []).join(", ") }, el("strong", {}, model), " ", el("span", { class: verdict }, text),
+      scores ? el("div", { class: "soft" }, scores) : null);
+  }
+
+  async copy() {
+    const { code } = await get("code", { run: this.run, q: this.query });
+    try { await navigator.clipboard.writeText(code); say("copied"); } catch { say("copy it from here"); }
+    const dialog = el("dialog", { "aria-label": "Python code", onclose: () => dialog.remove() }, el("pre", {}, code), el("button", { onclick: () => dialog.close() }, "close"));
+    document.body.append(dialog);
+    dialog.showModal();
+  }
+
+  async keep(as) {
+    const name = prompt(as === "tag" ? `Name of the tag for ${number(this.total)} images` : `Name of the folder for ${number(this.total)} images`);
+    if (!name) return;
+    try {
+      const done = await post("select", JSON.stringify({ run: this.run, q: this.query, as, name }));
+      say(`${number(done.count)} images · next: ${done.next}`);
+    } catch (error) { say(error.message, true); }
+  }
+}

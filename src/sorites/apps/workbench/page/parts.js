@@ -1,0 +1,79 @@
+// Shared parts: elements, requests, numbers and the address of a view.
+
+export function el(name, attributes = {}, ...children) {
+  const svg = ["svg", "path", "line", "text", "rect", "g", "polyline", "title", "circle"].includes(name);
+  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (key === "value") node.value = value;
+    else if (key === "style") node.style.cssText = value; // the page may not have style attributes
+    else node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+const status = document.getElementById("status");
+
+export function say(text, isError = false) {
+  status.textContent = text;
+  status.classList.toggle("error", isError);
+}
+
+export function url(path, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
+  const text = new URLSearchParams(given.map(([key, value]) =>
+    [key, typeof value === "object" ? JSON.stringify(value) : String(value)]));
+  return `api/${path}${given.length ? `?${text}` : ""}`;
+}
+
+async function answer(response) {
+  const content = await response.json();
+  if (!response.ok) throw new Error(content.error || `the server answered ${response.status}`);
+  return content;
+}
+
+export async function get(path, query, signal) {
+  return answer(await fetch(url(path, query), { signal }));
+}
+
+export async function post(path, body, type = "application/json") {
+  return answer(await fetch(url(path), { method: "POST", headers: { "Content-Type": type }, body }));
+}
+
+export function number(value, digits = 3) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  return Number(value.toPrecision(digits)).toString();
+}
+
+export function percent(value) {
+  return value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`;
+}
+
+// The address holds the whole state of a view, so that it can be kept and sent.
+export function readAddress() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  return { view: path || "runs", state: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+export function writeAddress(view, state) {
+  const given = Object.entries(state).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const query = new URLSearchParams(given).toString();
+  const hash = `#/${view}${query ? `?${query}` : ""}`;
+  if (location.hash !== hash) history.replaceState(null, "", hash);
+}
+
+export function parsed(text, otherwise) {
+  try { return text ? JSON.parse(text) : otherwise; } catch { return otherwise; }
+}
+
+export function runPicker(runs, key, onchange, extra = []) {
+  const options = [...extra, ...runs.map((run) => [run.key, `${run.suite || run.folder} · ${run.folder}`])];
+  const select = el("select", { "aria-label": "Run", onchange: () => onchange(select.value) },
+    options.map(([value, text]) => el("option", { value }, text)));
+  select.value = key;
+  return select;
+}

@@ -1,0 +1,239 @@
+// One image under one or two dials: pixels, answers, OOD scores, where each model fails, and the map of both dials.
+
+import { el, get, number, parsed, percent, post, runPicker, say, writeAddress } from "./parts.js";
+
+const CELLS = 7;
+
+export async function show(main, state) {
+  const { runs, models } = await get("runs");
+  const usable = runs.filter((run) => !run.error);
+  const extra = models.length ? [["", `models: ${models.join(", ")}`]] : [];
+  if (!usable.length && !models.length) { main.append(el("p", {}, "Start the workbench with a run or a model: sorites view lite0")); return null; }
+  const known = state.run !== undefined && (usable.some((run) => run.key === state.run) || (state.run === "" && models.length));
+  const turner = new Turner(main, usable, extra, { ...state, run: known ? state.run : models.length ? "" : usable[0].key });
+  await turner.open();
+  return () => turner.close();
+}
+
+class Turner {
+  constructor(main, runs, extra, state) {
+    Object.assign(this, { main, runs, extra, run: state.run, image: state.image || null, at: parsed(state.at, {}) });
+    this.fails = {};
+    this.busy = false;
+    this.again = false;
+    this.epoch = 0;
+  }
+
+  async open() {
+    say("loading the models …");
+    const { shifts, samples, models } = await get("shifts", { run: this.run });
+    say("");
+    Object.assign(this, { shifts, samples, models });
+    this.image = this.image || samples[0]?.id;
+    const names = Object.keys(this.at).filter((name) => shifts.some((shift) => shift.name === name));
+    this.names = [names[0] || shifts[0].name, names[1] || ""];
+    this.at = Object.fromEntries(this.names.filter(Boolean).map((name) => [name, Number(this.at[name]) || 0]));
+    this.draw();
+    this.key = (event) => this.press(event);
+    addEventListener("keydown", this.key);
+    await this.turn();
+  }
+
+  close() { removeEventListener("keydown", this.key); this.epoch += 1; this.stream?.getTracks().forEach((track) => track.stop()); }
+
+  draw() {
+    this.picture = el("img", { alt: "The image as the models see it" });
+    this.overlay = el("svg", { "aria-hidden": "true" });
+    this.stage = el("div", { class: "stage", ondragover: (event) => { event.preventDefault(); this.stage.classList.add("over"); },
+      ondragleave: () => this.stage.classList.remove("over"), ondrop: (event) => this.dropped(event) }, this.picture, this.overlay);
+    this.side = el("div", { class: "side" });
+    this.answers = el("div", { class: "answers", "aria-live": "polite" });
+    this.maps = el("div", { class: "panels" });
+    this.dials = el("div", { class: "dials" });
+    const file = el("input", { type: "file", accept: "image/*", "aria-label": "Your own image", onchange: () => file.files[0] && this.upload(file.files[0]) });
+    const pick = el("select", { "aria-label": "Image", onchange: () => { this.image = pick.value; this.reset(); } },
+      this.samples.map((sample) => el("option", { value: sample.id }, `${sample.class || "no label"} · ${sample.id}`)));
+    if (!this.samples.some((sample) => sample.id === this.image)) pick.prepend(el("option", { value: this.image }, this.image));
+    pick.value = this.image;
+    this.main.replaceChildren(
+      el("div", { class: "bar" }, runPicker(this.runs, this.run, (key) => { this.close(); this.run = key; this.image = null; this.at = {}; this.epoch += 1; this.open().catch((error) => say(error.message, true)); }, this.extra),
+        pick, file, el("button", { onclick: () => this.webcam() }, "webcam"),
+        el("span", { class: "soft" }, "or drop an image below")),
+      el("div", { class: "turn" }, el("div", {}, this.stage, this.side),
+        el("div", {}, this.dials, el("div", { class: "bar" },
+          el("button", { onclick: () => this.bisect(), title: "Key: b" }, "find failure severities (b)"),
+          el("button", { onclick: () => this.drawMap(), title: "Key: m" }, "map of both dials (m)")), this.answers, this.maps)));
+    this.drawDials();
+  }
+
+  drawDials() {
+    this.dials.replaceChildren(...[0, 1].map((place) => this.dial(place)));
+  }
+
+  dial(place) {
+    const name = this.names[place];
+    const shift = this.shifts.find((entry) => entry.name === name);
+    const groups = [["in this run", this.shifts.filter((entry) => entry.in_run)], ["all shifts", this.shifts.filter((entry) => !entry.in_run)]];
+    const select = el("select", { "aria-label": `Shift ${place + 1}`, onchange: () => this.choose(place, select.value) },
+      place ? el("option", { value: "" }, "second shift …") : null,
+      groups.filter(([, entries]) => entries.length).map(([label, entries]) =>
+        el("optgroup", { label }, entries.map((entry) => el("option", { value: entry.name }, entry.name)))));
+    select.value = name;
+    if (!shift) return el("div", { class: "dial" }, select);
+    const output = el("output", { class: "number" }, `${number(this.at[name])} ${shift.unit}`);
+    const range = el("input", { type: "range", min: 0, max: shift.top, step: shift.top / 400, value: this.at[name], "aria-label": `${name}, ${shift.unit}`,
+      oninput: () => { this.at[name] = Number(range.value); output.textContent = `${number(this.at[name])} ${shift.unit}`; this.turn(); } });
+    return el("div", { class: "dial", title: shift.about }, select, range, output);
+  }
+
+  choose(place, name) {
+    this.names[place] = name;
+    this.at = Object.fromEntries(this.names.filter(Boolean).map((entry) => [entry, this.at[entry] || 0]));
+    this.reset();
+    this.drawDials();
+  }
+
+  reset() { this.fails = {}; this.epoch += 1; this.maps.replaceChildren(); this.turn(); }
+
+  // One request at a time; while it runs, only the latest position of the dial is remembered.
+  async turn() {
+    if (this.busy) { this.again = true; return; }
+    this.busy = true;
+    writeAddress("turn", { run: this.run, image: this.image, at: JSON.stringify(this.at) });
+    const began = performance.now();
+    try {
+      const answer = await get("turn", { run: this.run, image: this.image, at: this.at });
+      this.shown(answer);
+      say(`${Math.round(performance.now() - began)} ms`);
+    } catch (error) { say(error.message, true); }
+    this.busy = false;
+    if (this.again) { this.again = false; this.turn(); }
+  }
+
+  shown(answer) {
+    this.last = answer;
+    if (answer.error) { say(answer.error, true); return; }
+    this.picture.src = answer.image;
+    this.drawBoxes(answer);
+    this.side.replaceChildren(answer.point ? el("img", { src: answer.point, alt: "The image of a point" }) : el("span", { class: "soft" }, ""), histogram(answer.histogram));
+    this.answers.replaceChildren(...Object.entries(answer.models).map(([model, found]) => this.card(model, found, answer.label)));
+  }
+
+  card(model, found, label) {
+    const verdict = found.correct === null || found.correct === undefined ? "" : found.correct ? "good" : "bad";
+    const failed = this.fails[model];
+    return el("article", { class: "panel" }, el("h3", {}, model),
+      found.error ? el("p", { class: "bad" }, found.error) : null,
+      found.boxes?.length || (label === null && found.answer === null) ? el("p", {}, `${found.boxes.length} boxes`)
+        : el("p", { class: verdict }, `${found.answer} ${verdict ? (found.correct ? "✓" : "✗") : ""}`),
+      found.conf !== null && found.conf !== undefined ? [el("div", { class: "meter" }, el("i", { style: `width:${100 * found.conf}%` })), el("small", {}, `confidence ${percent(found.conf)}`)] : null,
+      found.top5?.length ? el("ol", {}, found.top5.map((name) => el("li", {}, name))) : null,
+      Object.entries(found.scores).map(([name, score]) => el("div", { class: "soft" }, `${name} ${number(score, 4)}`)),
+      failed ? el("p", {}, failed) : null);
+  }
+
+  drawBoxes(answer) {
+    this.overlay.setAttribute("viewBox", `0 0 ${answer.width} ${answer.height}`);
+    const found = Object.values(answer.models).flatMap((model) => (model.boxes || []).filter((box) => box.conf >= .5));
+    const near = (truth, box) => overlap(truth, [box.x0, box.y0, box.x1, box.y1]) >= .5;
+    const truths = (answer.truth || []).map((xyxy) => [xyxy, found.some((box) => near(xyxy, box))]);
+    const rect = ([x0, y0, x1, y1], colour, dash) => el("rect", { x: x0, y: y0, width: Math.max(0, x1 - x0), height: Math.max(0, y1 - y0), fill: "none", stroke: colour,
+      "stroke-width": 2, "stroke-dasharray": dash || null, "vector-effect": "non-scaling-stroke" });
+    this.overlay.replaceChildren(...truths.map(([xyxy, here]) => rect(xyxy, here ? "#3fbf6a" : "#ff4d4d", here ? null : "6 4")),
+      ...found.map((box) => el("g", {}, rect([box.x0, box.y0, box.x1, box.y1], "#4f9cff"),
+        el("text", { x: box.x0 + 2, y: box.y0 + 12, "font-size": 12, fill: "#4f9cff" }, `${box.name} ${percent(box.conf)}`))));
+  }
+
+  press(event) {
+    if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "range") return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "b") this.bisect();
+    if (event.key === "m") this.drawMap();
+  }
+
+  async bisect() {
+    const [shift] = this.names;
+    const epoch = this.epoch;
+    const unit = this.shifts.find((entry) => entry.name === shift).unit;
+    for (const model of this.models) {
+      this.fails[model] = "searching …";
+      if (this.last) this.shown(this.last);
+      try {
+        const found = await get("fails", { run: this.run, image: this.image, at: this.at, shift, model });
+        if (epoch !== this.epoch) return;
+        this.fails[model] = found.fails === null ? `does not fail up to ${number(found.holds)} ${unit}` :
+          found.holds === null ? "fails at severity 0" : `fails at ${number(found.fails, 4)} ${unit}`;
+      } catch (error) { this.fails[model] = error.message; }
+      if (this.last) this.shown(this.last);
+    }
+  }
+
+  async drawMap() {
+    const [across, up] = this.names;
+    if (!up) { say("choose a second shift for the map"); return; }
+    const epoch = ++this.epoch;
+    const top = this.shifts.find((entry) => entry.name === up).top;
+    const bodies = Object.fromEntries(this.models.map((model) => [model, el("tbody", {})]));
+    this.maps.replaceChildren(...this.models.map((model) => el("article", { class: "panel" }, el("h3", {}, model),
+      el("table", { class: "map", "aria-label": `Correct (green) and wrong (red) answers of ${model}` }, bodies[model]),
+      el("small", { class: "soft" }, `${across} to the right, ${up} upwards; green: correct (or as at 0), red: wrong`))));
+    let first = {};
+    for (let step = 0; step < CELLS; step += 1) {
+      const fixed = { [up]: step === CELLS - 1 ? top : top * step / (CELLS - 1) };
+      const { cells } = await get("map", { run: this.run, image: this.image, at: fixed, shift: across, cells: CELLS });
+      if (epoch !== this.epoch) return;
+      for (const model of this.models) {
+        if (!step) first[model] = cells[0].models[model].answer;
+        bodies[model].prepend(el("tr", {}, cells.map((cell) => {
+          const found = cell.models[model];
+          const right = found.correct ?? (found.answer === null ? null : found.answer === first[model]);
+          return el("td", { class: right === null ? "none" : right ? "yes" : "no", title: `${number(cell.severities[across])}, ${number(cell.severities[up])}: ${found.answer}` });
+        })));
+      }
+    }
+  }
+
+  async dropped(event) {
+    event.preventDefault();
+    this.stage.classList.remove("over");
+    const [file] = event.dataTransfer.files;
+    if (file) await this.upload(file);
+  }
+
+  async upload(blob) {
+    try {
+      this.image = (await post("drop", blob, "application/octet-stream")).image;
+      this.draw();
+      this.reset();
+    } catch (error) { say(error.message, true); }
+  }
+
+  async webcam() {
+    try {
+      this.stream = await navigator.mediaDevices.getUserMedia({ video: true });
+      const video = el("video", { autoplay: true, playsinline: true });
+      video.srcObject = this.stream;
+      await video.play();
+      const canvas = el("canvas", { width: video.videoWidth, height: video.videoHeight });
+      canvas.getContext("2d").drawImage(video, 0, 0);
+      this.stream.getTracks().forEach((track) => track.stop());
+      canvas.toBlob((blob) => this.upload(blob), "image/png");
+    } catch (error) { say(`the webcam cannot be used: ${error.message}`, true); }
+  }
+}
+
+function overlap(a, b) {
+  const width = Math.min(a[2], b[2]) - Math.max(a[0], b[0]);
+  const height = Math.min(a[3], b[3]) - Math.max(a[1], b[1]);
+  if (width <= 0 || height <= 0) return 0;
+  const both = width * height;
+  return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both);
+}
+
+function histogram(channels) {
+  const most = Math.max(1, ...channels.flat());
+  const bins = channels[0].length;
+  const line = (counts) => counts.map((count, i) => `${i / (bins - 1) * 256},${100 - 96 * Math.sqrt(count / most)}`).join(" ");
+  return el("svg", { viewBox: "0 0 256 102", preserveAspectRatio: "none", role: "img", "aria-label": "Histogram of red, green and blue" },
+    channels.map((counts, i) => el("polyline", { points: line(counts), fill: "none", stroke: ["#d33", "#2a2", "#36d"][i], "stroke-width": 1.5, "vector-effect": "non-scaling-stroke" })));
+}

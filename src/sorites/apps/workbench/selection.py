@@ -1,0 +1,83 @@
+"""What a selection of images becomes: a folder of images, or a tag that metrics can group by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from sorites.apps.workbench.library import RunEntry
+from sorites.apps.workbench.query import Query
+from sorites.apps.workbench.turning import png
+from sorites.core.errors import SoritesError
+from sorites.core.table import write_facts
+from sorites.io.files import write_bytes
+
+# Images that are written at once.
+MAX_WRITTEN = 2000
+# The attribute of tagged images, and the list of the images in a folder.
+TAG, LIST = "tag", "images.csv"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+def write_folder(entry: RunEntry, query: Query, folder: Path) -> int:
+    """Write the selected images as PNG files by class, with a list that ``csv:`` reads; return their number.
+
+    Files that exist are kept, so that an interrupted call can be repeated.
+
+    Raises:
+        SoritesError: There are none or too many, or an image is not available.
+    """
+    opened = entry.opened()
+    rows = query.apply(opened.images).to_list()
+    if not 0 < len(rows) <= MAX_WRITTEN:
+        raise SoritesError(f"a folder takes 1 to {MAX_WRITTEN} images, and {len(rows)} are selected")
+    chosen = opened.images[rows].select("sample_id", "image_id", "shift", "severity", "class")
+    paths = list(_paths(chosen))
+    for row, path in zip(rows, paths, strict=True):
+        if not (folder / path).exists():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(png(entry.image(row)), folder / path)
+    listed = chosen.select("sample_id", "shift", "severity", pl.col("class").cast(pl.String).alias("label"))
+    listed = listed.with_columns(image=pl.Series(paths, dtype=pl.String))
+    write_bytes(listed.write_csv().encode(), folder / LIST)
+    return len(rows)
+
+
+def _paths(chosen: pl.DataFrame) -> Iterator[str]:
+    """Yield a path below a folder for each image; names of classes are made safe."""
+    for line in chosen.iter_rows(named=True):
+        label = re.sub(r"[^A-Za-z0-9_-]+", "_", line["class"] or "no_label").strip("_") or "no_label"
+        yield f"{label}/{line['image_id']}.png"
+
+
+def tag(entry: RunEntry, query: Query, name: str) -> int:
+    """Add the attribute ``tag`` with this name to the selected images; return their number.
+
+    ``sorites metrics RUN attribute_accuracy`` then has a row for it. The same name replaces the earlier tag.
+
+    Raises:
+        SoritesError: There are none, or the name is not valid.
+    """
+    checked_name(name)
+    opened = entry.opened()
+    rows = query.apply(opened.images).to_list()
+    if not rows:
+        raise SoritesError("no image is selected")
+    entry_of_tag = pl.struct(key=pl.lit(TAG), value=pl.lit(name), common=pl.lit(None, pl.Boolean))
+    facts = opened.images[rows].select("image_id", attrs=pl.concat_list(entry_of_tag))
+    write_facts(entry.folder, f"tag-{name}", facts)
+    return len(rows)
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a selection.
+
+    Raises:
+        SoritesError: It is not valid.
+    """
+    if not _NAME.fullmatch(name):
+        raise SoritesError("a selection needs a name of letters, digits, dots, dashes and underscores")
+    return name

@@ -1,0 +1,187 @@
+"""Turn a shift by hand: the image under the dial, the answers of the models, and where they fail."""
+
+from __future__ import annotations
+
+import base64
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sorites.apps.workbench.explore import answer_of
+from sorites.apps.workbench.library import Library
+from sorites.core import SHIFTS, BytesRef, ImageU8, Sample, Shift
+from sorites.core.errors import SoritesError
+from sorites.core.rng import digest, rng_for
+from sorites.evaluation.live import Dial, Turned, dial
+from sorites.evaluation.plan import Plan
+
+# Dropped images that are kept, and their largest size in bytes.
+MAX_DROPPED, MAX_DROPPED_BYTES = 20, 20 << 20
+HISTOGRAM_BINS = 64
+# Side of the image of a point, px, and how much of it is shown.
+POINT_SIDE, SHOWN_SIDE = 129, 65
+MAX_MAP_CELLS = 15
+# The name of images that belong to no source.
+DROPPED = "dropped"
+
+
+def shifts_of(plan: Plan) -> list[dict[str, Any]]:
+    """Return the shifts that can be turned: those of the plan first, then all registered ones."""
+    own = [shift for name, shift in plan.shifts.items() if shift.levels and name not in plan.own]
+    names = {shift.name for shift in own}
+    others = [shift for name in SHIFTS.names() if name not in names and (shift := SHIFTS.get(name)).levels]
+    return [_described(shift, shift.name in names) for shift in (*own, *others)]
+
+
+def _described(shift: Shift, in_run: bool) -> dict[str, Any]:
+    about = {"name": shift.name, "unit": shift.unit, "family": shift.family, "stage": shift.stage}
+    return {**about, "levels": list(shift.levels), "top": shift.top, "about": shift.about, "in_run": in_run}
+
+
+@dataclass
+class Bench:
+    """Images under a dial: samples of runs, samples of a suite, and images that were dropped on the page."""
+
+    library: Library
+    _dropped: OrderedDict[str, Sample] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def drop(self, data: bytes) -> str:
+        """Keep an image for turning, and return its id.
+
+        Raises:
+            BadImage: It cannot be decoded.
+            SoritesError: It is too large.
+        """
+        if len(data) > MAX_DROPPED_BYTES:
+            raise SoritesError(f"the image is larger than {MAX_DROPPED_BYTES >> 20} MB")
+        name = digest(data, size=8).hex()
+        sample = Sample(f"{DROPPED}/{name}", BytesRef(data, "the image"))
+        sample.load()
+        with self._lock:
+            self._dropped[name] = sample
+            while len(self._dropped) > MAX_DROPPED:
+                self._dropped.popitem(last=False)
+        return f"{DROPPED}/{name}"
+
+    def samples(self, run: str, limit: int = 60) -> list[dict[str, Any]]:
+        """Return the first samples of a plan, with the names of their classes."""
+        plan = self.library.plan(run)
+        first = list(plan.groups["clean"][:limit])
+        return [{"id": sample.id, "class": _class_of(plan, sample)} for sample in first]
+
+    def dial(self, run: str, image: str) -> Dial:
+        """Return the dial for an image: a sample of the plan by id, or a dropped one.
+
+        Raises:
+            SoritesError: There is no such image.
+        """
+        plan = self.library.plan(run)
+        if not image.startswith(f"{DROPPED}/"):
+            return dial(plan, image)
+        with self._lock:
+            sample = self._dropped.get(image.removeprefix(f"{DROPPED}/"))
+        if sample is None:
+            raise SoritesError("this image is no longer here; drop it again")
+        return dial(plan, sample)
+
+
+def _class_of(plan: Plan, sample: Sample) -> str | None:
+    return None if sample.label is None else plan.labels.names[sample.label]
+
+
+def turned(of: Dial, severities: Mapping[str, float], models: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the image under the dial as a PNG, the answers, the histogram, and the image of a point."""
+    made = of.turn(severities, models)
+    image = made.shot.image
+    about: dict[str, Any] = {"severities": dict(severities), "error": made.shot.error}
+    about["label"] = _class_of(of.plan, of.sample)
+    if image is not None:
+        about |= {"image": png_uri(image), "width": image.shape[1], "height": image.shape[0]}
+        about["histogram"] = _histogram(image)
+        about["point"] = _point(of, severities)
+    truth = made.shot.ground_truth
+    about["truth"] = None if truth is None else [list(box.xyxy) for box in truth]
+    return {**about, "models": answers(of.plan, made)}
+
+
+def answers(plan: Plan, made: Turned) -> dict[str, Any]:
+    """Return the answer and OOD scores of each model."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in made.rows.iter_rows(named=True):
+        answer = found.setdefault(line["model"], {"scores": {}})
+        if line["output"] == "ood":
+            answer["scores"][line["scorer"]] = line["score"]
+        else:
+            answer.update(answer_of(line, plan.labels))
+    return found
+
+
+def map_row(of: Dial, fixed: Mapping[str, float], shift: str, cells: int) -> list[dict[str, Any]]:
+    """Return the answers along one shift while another is held: a row of the map of two dials.
+
+    Args:
+        of: The image.
+        fixed: The severity of the other shift.
+        shift: The shift to turn, in ``cells`` equal steps from 0 to its highest level.
+        cells: The number of points.
+    """
+    if not 2 <= cells <= MAX_MAP_CELLS:
+        raise SoritesError(f"expected 2 to {MAX_MAP_CELLS} cells, got {cells}")
+    steps = np.linspace(0, of.shift(shift).top, cells)
+    points = [{**fixed, shift: float(step)} for step in steps]
+    return [
+        {"severities": point, "models": answers(of.plan, made)}
+        for point, made in zip(points, of.sweep(points), strict=True)
+    ]
+
+
+def png_uri(image: ImageU8) -> str:
+    """Return an image as a PNG data URI; a PNG has exactly the pixels that the models see."""
+    return "data:image/png;base64," + base64.b64encode(png(image)).decode()
+
+
+def png(image: ImageU8) -> bytes:
+    """Return an image as a PNG, compressed for speed."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(image)).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def thumbnail(image: ImageU8, side: int) -> bytes:
+    """Return a small image as WebP; it is never enlarged."""
+    from PIL import Image
+
+    small = Image.fromarray(np.ascontiguousarray(image))
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    small.save(buffer, "WEBP", quality=80, method=2)
+    return buffer.getvalue()
+
+
+def _histogram(image: ImageU8) -> list[list[int]]:
+    """Return the counts of red, green and blue in equal bins."""
+    bins = image.reshape(-1, 3) // (256 // HISTOGRAM_BINS)
+    return [np.bincount(bins[:, c], minlength=HISTOGRAM_BINS).tolist() for c in range(3)]
+
+
+def _point(of: Dial, severities: Mapping[str, float]) -> str | None:
+    """Return the image of a white point on black under the optical shifts, brightened; None without one."""
+    optical = [(of.shift(name), severity) for name, severity in severities.items() if severity]
+    optical = [(shift, severity) for shift, severity in optical if shift.stage == "optics"]
+    if not optical:
+        return None
+    point = np.zeros((POINT_SIDE, POINT_SIDE, 3), np.float32)
+    point[POINT_SIDE // 2, POINT_SIDE // 2] = 1
+    for shift, severity in optical:
+        point = shift(point, severity, rng_for(of.plan.suite.seed, of.sample.id, shift.name))
+    edge = (POINT_SIDE - SHOWN_SIDE) // 2
+    shown = np.sqrt(np.clip(point[edge:-edge, edge:-edge], 0, None) / max(float(point.max()), 1e-9))
+    return png_uri(np.rint(255 * shown).astype(np.uint8))

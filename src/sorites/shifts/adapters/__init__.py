@@ -1,0 +1,1 @@
+"""Transforms of other libraries as shifts: ``transform:module:object?…`` and ``nrtk:FILE.json``."""

@@ -1,0 +1,1 @@
+"""Sources in the formats of other libraries: ``hf:DIR`` and ``maite:module:object``."""

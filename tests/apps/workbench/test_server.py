@@ -1,0 +1,179 @@
+"""The JSON of the workbench over real sockets: numbers of the table, pixels of the run, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image as Pillow
+from tests.conftest import scene
+
+import sorites
+from sorites.apps.workbench.server import ANSWERS, Workbench
+
+
+@pytest.fixture(scope="module")
+def client(served: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{served}api/", timeout=60) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def key(client: httpx.Client) -> str:
+    (run,) = client.get("runs").json()["runs"]
+    assert run["models"] == ["classify", "coarse"]
+    return str(run["key"])
+
+
+def pixels(data: bytes) -> np.ndarray:
+    return np.asarray(Pillow.open(io.BytesIO(data)).convert("RGB"))
+
+
+def test_pages_and_images(client: httpx.Client, key: str, workbench: Workbench, finished: Path) -> None:
+    query = json.dumps(
+        {"where": [["shift", "is", "gaussian_noise"]], "sort": "conf coarse", "descending": True}
+    )
+    found = client.get("images", params={"run": key, "q": query, "count": 5}).json()
+    assert found["total"] == 8 * 5
+    confidences = [line["conf coarse"] for line in found["images"]]
+    assert confidences == sorted(confidences, reverse=True)
+    row = found["images"][0]["row"]
+    shown = client.get("image", params={"run": key, "row": row}).content
+    entry = workbench.library.run(key)
+    assert np.array_equal(pixels(shown), entry.image(row))
+    small = client.get("thumbnail", params={"run": key, "row": row, "side": 64})
+    assert max(pixels(small.content).shape[:2]) == 64
+    trajectory = client.get("trajectory", params={"run": key, "row": row}).json()
+    rows = (
+        sorites.read(finished)
+        .filter(sample_id=trajectory["sample"], output="label", model="coarse")
+        .collect()
+    )
+    answers = {image["row"]: image["models"]["coarse"] for image in trajectory["images"]}
+    assert len(answers) == rows.height == 11
+    assert sorted(answer["conf"] for answer in answers.values()) == sorted(rows["conf"].to_list())
+
+
+def test_curves_are_those_of_the_metric(client: httpx.Client, key: str, finished: Path) -> None:
+    found = client.get("curves", params={"run": key}).json()
+    table = sorites.read(finished)
+    expected = sorites.accuracy(table, by=["model", "shift", "severity"])
+    assert [point["value"] for point in found["curves"]] == expected["value"].to_list()
+    assert found["unfinished"] == []
+
+
+def test_the_dial_shows_the_pixels_that_the_model_sees(
+    client: httpx.Client, key: str, workbench: Workbench
+) -> None:
+    about = client.get("shifts", params={"run": key}).json()
+    assert [shift["name"] for shift in about["shifts"] if shift["in_run"]] == [
+        "defocus_disk",
+        "gaussian_noise",
+    ]
+    sample, images = about["samples"][0]["id"], workbench.library.run(key).opened().images
+    place = images.with_row_index("row").filter(sample_id=sample, shift="defocus_disk", severity=6.0)
+    turned = client.get(
+        "turn", params={"run": key, "image": sample, "at": json.dumps({"defocus_disk": 6})}
+    ).json()
+    data = base64.b64decode(turned["image"].partition(",")[2])
+    assert np.array_equal(pixels(data), workbench.library.run(key).image(place["row"].item()))
+    assert turned["models"]["coarse"]["conf"] == place["conf coarse"].item()
+    assert turned["point"].startswith("data:image/png")
+    row = client.get(
+        "map",
+        params={
+            "run": key,
+            "image": sample,
+            "at": '{"gaussian_noise": 0}',
+            "shift": "defocus_disk",
+            "cells": 3,
+        },
+    ).json()["cells"]
+    assert [cell["severities"]["defocus_disk"] for cell in row] == [0.0, 5.0, 10.0]
+    fails = client.get(
+        "fails", params={"run": key, "image": sample, "shift": "defocus_disk", "model": "coarse"}
+    ).json()
+    assert fails.keys() == {"model", "shift", "holds", "fails"}
+
+
+def test_a_dropped_image_can_be_turned(client: httpx.Client, key: str) -> None:
+    buffer = io.BytesIO()
+    Pillow.fromarray(scene(5, 300, 400)).save(buffer, "PNG")
+    image = client.post("drop", content=buffer.getvalue()).json()["image"]
+    turned = client.get("turn", params={"run": key, "image": image, "at": "{}"}).json()
+    assert turned["error"] is None
+    assert (turned["width"], turned["height"], turned["label"]) == (224, 224, None)
+    assert turned["models"]["coarse"]["correct"] is None
+    for data in (b"", b"GIF89a nothing", buffer.getvalue()[:200]):
+        assert client.post("drop", content=data).status_code == 415
+    assert client.post("drop", content=bytes(21 << 20)).status_code == 413
+
+
+def test_a_selection_becomes_a_folder_and_a_tag(
+    client: httpx.Client, key: str, workbench: Workbench, finished: Path
+) -> None:
+    query = {"where": [["correct coarse", "is", False], ["shift", "is", "defocus_disk"]]}
+    made = client.post("select", json={"run": key, "q": query, "as": "folder", "name": "wrong"}).json()
+    samples = list(sorites.source(made["next"], labels=None))
+    assert len(samples) == made["count"] > 0
+    tagged = client.post("select", json={"run": key, "q": query, "as": "tag", "name": "hard"}).json()
+    assert tagged["count"] == made["count"]
+    hard = sorites.images(finished).filter(pl.col("tag") == "hard")
+    assert hard.height == made["count"]
+    for name in ("../up", "", "a/b", "x" * 99):
+        refused = client.post("select", json={"run": key, "q": query, "as": "folder", "name": name})
+        assert refused.status_code == 422
+
+
+def test_requests_without_the_token_or_from_elsewhere_are_refused(served: str, key: str) -> None:
+    root = served.rsplit("/", 2)[0]
+    with httpx.Client(base_url=root) as bare:
+        for name in ANSWERS:
+            assert bare.get(f"/wrong/api/{name}").status_code == 404
+            assert bare.get(f"/api/{name}").status_code == 404
+        path = served.removeprefix(root)
+        assert bare.get(f"{path}api/runs", headers={"Host": "evil.example"}).status_code == 403
+        assert bare.get(f"{path}api/runs", headers={"Origin": "http://evil.example"}).status_code == 403
+        assert bare.post(f"{path}api/drop", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("images", {"run": "no"}),
+        ("images", {"count": "100000"}),
+        ("images", {"start": "-1"}),
+        ("image", {"row": "1e9"}),
+        ("image", {"row": "999999"}),
+        ("image", {}),
+        ("thumbnail", {"row": "0", "side": "90000"}),
+        ("trajectory", {"row": "-1"}),
+        ("turn", {"image": "../../etc/passwd"}),
+        ("turn", {"image": "dropped/0"}),
+        ("turn", {"image": "x", "at": '{"defocus_disk": NaN}'}),
+        ("turn", {"image": "x", "at": "[1]"}),
+        ("fails", {"image": "x", "shift": "jpeg", "model": "nobody"}),
+        ("map", {"image": "x", "shift": "jpeg", "cells": "1000"}),
+    ],
+)
+def test_what_makes_no_sense_is_a_clear_error(
+    client: httpx.Client, key: str, path: str, query: dict[str, str]
+) -> None:
+    answer = client.get(path, params={"run": key, **query})
+    assert answer.status_code == 422
+    assert answer.json()["error"]
+
+
+def test_only_pages_of_a_run_are_sent(client: httpx.Client, key: str, finished: Path) -> None:
+    (finished / "report.html").write_text("<p>report</p>")
+    sent = client.get("page", params={"run": key, "name": "report.html"})
+    assert sent.text == "<p>report</p>"
+    for name in ("run.json", "../report.html", "compare.html", "/etc/passwd"):
+        assert client.get("page", params={"run": key, "name": name}).status_code == 404

@@ -1,0 +1,25 @@
+"""Two small models of the four classes of ``photos``, which other processes can import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tests.conftest import blocks, scene
+
+_KNOWN = np.stack([blocks(scene(i, 60 + 3 * i, 80)) for i in range(20)])
+
+
+def classify(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Return logits: the nearest of the twenty scenes decides."""
+    near = -np.linalg.norm(np.stack([blocks(image) for image in images])[:, None] - _KNOWN[None], axis=2)
+    return 10 * np.stack([near[:, c::4].max(axis=1) for c in range(4)], axis=1)
+
+
+def coarse(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Return logits of a model that looks at the mean colour only, and is often wrong."""
+    known = np.stack([scene(i, 60 + 3 * i, 80).mean(axis=(0, 1)) for i in range(20)])
+    near = -np.linalg.norm(
+        np.stack([image.mean(axis=(0, 1)) for image in images])[:, None] - known[None], axis=2
+    )
+    return np.stack([near[:, c::4].max(axis=1) for c in range(4)], axis=1)
