@@ -112,12 +112,18 @@ def python(folder: Path) -> str:
     return "python:contract_model:logits"
 
 
+def maite(folder: Path) -> str:
+    """A model that follows MAITE's protocol."""
+    return "maite:tests.models.test_maite:Colours"
+
+
 MODELS: Mapping[str, Maker] = {
     "boxes": boxes,
     "crops": crops,
     "diffusion": diffusion,
     "groups": groups,
     "hf": hf,
+    "maite": maite,
     "onnx": onnx,
     "open_clip": open_clip,
     "python": python,
@@ -306,6 +312,7 @@ SOURCES: Mapping[str, Maker] = {
     "imagenet_es": laid(layouts.imagenet_es, "imagenet_es:{}/es-test"),
     "imagenet_es_diverse": laid(layouts.imagenet_es_diverse, "imagenet_es_diverse:{}"),
     "is_ood": laid(layouts.is_ood, "is_ood:{}"),
+    "maite": lambda folder: "maite:tests.models.test_maite:Fruit",
     "nuimages": nuimages,
     "openood": laid(layouts.openood, "openood:{},cifar10"),
     "parquet": parquet,

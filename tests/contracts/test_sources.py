@@ -26,6 +26,7 @@ SLOW = {"stamps", "composites"}
 
 LABELS: dict[str, str | tuple[str, ...]] = {
     **dict.fromkeys(("cifar", "openood"), CIFAR),
+    "maite": ("apple", "pear", "plum"),
     **dict.fromkeys(("slider", "edited"), ("disc", "square", "triangle", "cross")),
     **dict.fromkeys(("composites", "coco", "nuimages", "yolo"), "coco"),
 }
@@ -128,8 +129,9 @@ def test_a_source_with_such_dials_is_held_to_it() -> None:
             _owes(replace(sample, dials=(replace(sample.dials[0], sweep=wrong),)))
 
 
-UNKNOWN = {"cifar", "composites", "slider"}
-"""Sources that make their images from a package or a pipeline whose version is part of their samples' ids or dials."""
+UNKNOWN = {"cifar", "composites", "maite", "slider"}
+"""Sources that make their images from a package or a pipeline whose version is part of their samples' ids or dials,
+or from user code."""
 
 
 def test_changing_a_declared_file_changes_the_content(

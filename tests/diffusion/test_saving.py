@@ -66,11 +66,14 @@ def test_tiles_and_slices_are_those_of_diffusers(folder_of: Callable[[str], Path
     np.testing.assert_allclose(sliced, plain, atol=1e-5)
 
 
-def test_tiles_are_part_of_what_images_depend_on(tiny_folder: Path) -> None:
+def test_tiles_are_part_of_what_images_depend_on(tiny: Pipe, tiny_folder: Path) -> None:
     plain, sliced, tiled = (
-        load(tiny_folder, fresh=True, saving=saving).computed
+        replace(tiny, saving=saving).computed
         for saving in (Saving(), Saving(slicing=True), Saving(tiling=True))
     )
+    with pytest.raises(SoritesError, match="AutoencoderTiny"):
+        load(tiny_folder, fresh=True, saving=Saving(tiling=True))
+    assert memory_table("toy", batches=(1,)).height == 2
     assert plain == sliced == ""
     assert tiled
 

@@ -32,7 +32,7 @@ from sorites.diffusion.pipeline import (
     toy_folder,
 )
 from sorites.diffusion.sampler import BATCH
-from sorites.diffusion.saving import OFFLOADS
+from sorites.diffusion.saving import OFFLOADS, has_tiles
 from sorites.io.paths import reason
 from sorites.io.readers import json_file
 
@@ -84,7 +84,7 @@ def estimate(
         batch: Images per pass.
         dtype: The number format of the weights.
         guided: Whether the guidance doubles a pass.
-        tiling: Whether the autoencoder decodes in tiles.
+        tiling: Whether the autoencoder decodes in tiles, if it can.
     """
     folder = toy_folder() if str(path) == TOY else Path(path)
     if dtype not in DTYPES:
@@ -95,7 +95,7 @@ def estimate(
     pipe = _meta_pipe(folder, kind, components, dtype)
     width = side or pipe.side
     vae = pipe.parts.vae
-    if tiling:
+    if tiling and has_tiles(vae):
         vae.enable_tiling()
     guided = guided and not pipe.has_embedded_guidance
     network = "transformer" if kind in TRANSFORMERS else "unet"

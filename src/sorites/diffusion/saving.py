@@ -58,7 +58,12 @@ class Saving:
             parts.enable_sequential_cpu_offload(device=device)
 
 
+def has_tiles(vae: Any) -> bool:
+    """Return whether an autoencoder can work in tiles; small ones (AutoencoderTiny) fail on small images."""
+    return type(vae).__name__ == "AutoencoderKL"
+
+
 def _enable(vae: Any, name: str) -> None:
-    if not hasattr(vae, f"use_{name}"):
+    if not hasattr(vae, f"use_{name}") or (name == "tiling" and not has_tiles(vae)):
         raise SoritesError(f"the autoencoder {type(vae).__name__} of this pipeline has no {name}")
     getattr(vae, f"enable_{name}")()

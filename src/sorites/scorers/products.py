@@ -39,7 +39,7 @@ def positions_are_alike(width: int, classes: int) -> bool:
     return True
 
 
-def block_product(rows: Narrow, columns: Narrow) -> Narrow:
+def block_product(rows: Narrow, columns: Narrow, out: Narrow | None = None) -> Narrow:
     """Return ``rows @ columns``, computed as a block of ``ROWS_PER_BLOCK`` rows.
 
     Use it where ``positions_are_alike``: the result of a row then depends on nothing else.
@@ -47,12 +47,13 @@ def block_product(rows: Narrow, columns: Narrow) -> Narrow:
     Args:
         rows: At most ``ROWS_PER_BLOCK`` rows, N x D.
         columns: The weights, D x C.
+        out: Memory for a block of results, which a loop over blocks can use again.
     """
-    if len(rows) == ROWS_PER_BLOCK:
-        return np.asarray(rows @ columns)
-    block = np.zeros((ROWS_PER_BLOCK, rows.shape[1]), np.float32)
-    block[: len(rows)] = rows
-    return np.asarray((block @ columns)[: len(rows)])
+    block = rows
+    if len(rows) < ROWS_PER_BLOCK:
+        block = np.zeros((ROWS_PER_BLOCK, rows.shape[1]), np.float32)
+        block[: len(rows)] = rows
+    return np.matmul(block, columns, out=out)[: len(rows)]
 
 
 def sparse_product(rows: Narrow, columns: Narrow) -> Narrow:

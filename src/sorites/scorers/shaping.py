@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sorites.core import Batches, Head, Outputs, add_scorer
 from sorites.core.errors import SoritesError
 from sorites.scorers.base import (
+    ROWS_PER_BLOCK,
     Fitted,
     Moments,
     Narrow,
@@ -54,13 +55,14 @@ class _HeadScorer(Fitted):
         self._columns = np.ascontiguousarray(self._weight.T, np.float32)
 
     def product(self, rows: Narrow, share: float) -> Narrow:
-        """Return ``rows`` times the weights.
+        """Return ``rows`` times the weights; the result of a row does not depend on the others.
 
         Args:
-            rows: Features, N x D.
-            share: The approximate share of nonzero features. A sparse product sums in the order of the
-                features, so float32 results do not depend on the batch.
+            rows: A block of features, N x D.
+            share: The approximate share of nonzero features.
         """
+        if positions_are_alike(*self._columns.shape):
+            return block_product(rows, self._columns)
         if share > MAX_SPARSE_SHARE:
             return (rows.astype(np.float64) @ self.ready(self._weight).T).astype(np.float32)
         return sparse_product(rows, self._columns)
@@ -94,11 +96,12 @@ class _ClippingScorer(_HeadScorer):
         weight, bias = self.ready(self._weight), self.ready(self._bias).astype(np.float32)
         rows = features_of(outputs, self.name, weight.shape[1])
         if positions_are_alike(weight.shape[1], len(weight)):
-            return narrow_scored(lambda rows: self._energy(rows, bias), rows)
+            memory = np.empty((ROWS_PER_BLOCK, len(weight)), np.float32)
+            return narrow_scored(lambda rows: self._energy(rows, bias, memory), rows)
         return narrow_scored(self._corrected_energy, rows, logits_of(outputs, self.name, len(weight)))
 
-    def _energy(self, rows: Narrow, bias: Narrow) -> Narrow:
-        logits = block_product(self.limited(rows), self._columns)
+    def _energy(self, rows: Narrow, bias: Narrow, memory: Narrow) -> Narrow:
+        logits = block_product(self.limited(rows), self._columns, memory)
         logits += bias
         return -logsumexp(logits, out=logits)
 
@@ -222,6 +225,8 @@ class _PruningScorer(_HeadScorer):
 class ash_p(_PruningScorer):
     """Energy with all but the largest features set to 0 (Djurisic et al. 2023)."""
 
+    version: ClassVar[int | str] = 3
+
     def shape(self, rows: Narrow) -> Narrow:
         return np.asarray(rows * self.largest(rows))
 
@@ -231,6 +236,8 @@ class ash_b(_PruningScorer):
     """Energy with the sum of all features distributed evenly over the largest (Djurisic et al. 2023)."""
 
     ranges: ClassVar = {"percentile": (65, 70, 75, 80, 85, 90, 95)}
+
+    version: ClassVar[int | str] = 3
 
     def shape(self, rows: Narrow) -> Narrow:
         mask = self.largest(rows)
@@ -244,6 +251,8 @@ class ash_s(_PruningScorer):
     """Energy with only the largest features, scaled by exp(sum of all / sum of kept) (Djurisic et al.
     2023).
     """
+
+    version: ClassVar[int | str] = 3
 
     def shape(self, rows: Narrow) -> Narrow:
         part = rows * self.largest(rows)

@@ -4,6 +4,7 @@ severity.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import polars as pl
@@ -39,7 +40,7 @@ TITLE, SHORT = "How large must a set of answers be?", "Prediction sets"
 @add_section(order=66)
 def prediction_sets(view: View) -> Section | None:
     """Coverage and size of prediction sets against severity; absent without kept logits."""
-    sets, too_many = _computed(view)
+    sets, too_many = computed(view, SCHEMA, functools.partial(coverage, alpha=ALPHA))
     if not sets.height:
         return instead(too_many, TITLE, SHORT, "conformal") if too_many else None
     parts = {
@@ -65,10 +66,6 @@ def prediction_sets(view: View) -> Section | None:
     table = _table(view, sets)
     body = join([picked("sets", "Model", parts), tag("div", table, cls="stack below")]) if parts else table
     return Section(TITLE, body, SHORT, lead)
-
-
-def _computed(view: View) -> tuple[pl.DataFrame, list[str]]:
-    return computed(view, SCHEMA, lambda *given: coverage(*given, ALPHA))
 
 
 def _cards(view: View, sets: pl.DataFrame) -> list[Html]:
