@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sorites.analysis.guard.check import check_guard
     from sorites.analysis.guard.write import guard
     from sorites.analysis.images import images
+    from sorites.analysis.robust import assert_robust
     from sorites.analysis.slices import slices
     from sorites.analysis.uncertainty.conformal import conformal
     from sorites.analysis.uncertainty.recalibration import recalibrate
@@ -67,6 +68,7 @@ _HOMES = {
     "sorites.analysis.guard.check": ("check_guard",),
     "sorites.analysis.guard.write": ("guard",),
     "sorites.analysis.images": ("images",),
+    "sorites.analysis.robust": ("assert_robust",),
     "sorites.analysis.slices": ("slices",),
     "sorites.analysis.uncertainty.conformal": ("conformal",),
     "sorites.analysis.uncertainty.recalibration": ("recalibrate",),
@@ -120,6 +122,7 @@ __all__ = [
     "add_scorer",
     "add_shift",
     "add_source",
+    "assert_robust",
     "attack",
     "build",
     "check",

@@ -19,7 +19,7 @@ from sorites.core.options import Options
 # Parameters of functions that belong to the interface and not to the verb.
 INTERFACE = {"bar", "say"}
 # Functions of ``sorites`` that are no verbs of the command line.
-LIBRARY_ONLY = {"images", "read", "check_guard"}
+LIBRARY_ONLY = {"assert_robust", "images", "read", "check_guard"}
 
 
 def functions() -> dict[str, Any]:
