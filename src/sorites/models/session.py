@@ -97,7 +97,7 @@ def named_provider(name: str, available: Sequence[str]) -> list[Provider]:
     Raises:
         SoritesError: This build of ONNX Runtime does not have it.
     """
-    full = NAMED_PROVIDERS.get(name)
+    full = NAMED_PROVIDERS.get(name, name)
     if full not in available:
         there = [short for short, long in NAMED_PROVIDERS.items() if long in available]
         raise SoritesError(
