@@ -117,6 +117,14 @@ def maite(folder: Path) -> str:
     return "maite:tests.models.test_maite:Colours"
 
 
+def openvino(folder: Path) -> str:
+    """The ONNX file above, run by OpenVINO."""
+    pytest.importorskip("openvino", reason="needs: pip install 'sorites[peers]'")
+    spec = onnx(folder)
+    (folder / "m.onnx.json").write_text(json.dumps({"labels": FRUIT}))
+    return f"openvino:{spec.removeprefix('onnx:')}"
+
+
 MODELS: Mapping[str, Maker] = {
     "boxes": boxes,
     "crops": crops,
@@ -126,6 +134,7 @@ MODELS: Mapping[str, Maker] = {
     "maite": maite,
     "onnx": onnx,
     "open_clip": open_clip,
+    "openvino": openvino,
     "python": python,
     "timm": timm,
     "torchvision": torchvision,

@@ -21,7 +21,7 @@ from sorites.core.errors import SoritesError
 from sorites.evaluation.predict import wrong_boxes
 
 # Large networks, and models that fetch or fit something when the cache is empty.
-SLOW = {"cifar6", "hf", "lite1", "lite2", "picodet"}
+SLOW = {"cifar6", "hf", "lite1", "lite2", "openvino", "picodet"}
 _loaded: dict[str, Model] = {}
 
 

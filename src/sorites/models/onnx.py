@@ -30,12 +30,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Graph, Model, Outputs, add_model
-from sorites.core.errors import MissingExtra, SoritesError
+from sorites.core.errors import MissingExtra, SoritesError, UnknownName
 from sorites.core.labels import imagenet
+from sorites.core.specs import split_path
 from sorites.io.paths import FileState, file_states, is_file
 from sorites.io.readers import json_file, json_value
 from sorites.models import session as _session
 from sorites.models.export import checked, rows
+from sorites.models.options import options
 from sorites.models.preprocess import Channels, Input
 from sorites.models.trial import Forward, trial_images, with_logits
 
@@ -301,10 +303,12 @@ def exposed(model: Any, names: list[str]) -> bytes:
 # Opening and hashing a graph file.
 
 
-def opened(path: Path) -> Any:
+def opened(path: Path, provider: str | None = None) -> Any:
     """Return a session; raise ``SoritesError`` if ONNX Runtime cannot run the file."""
     try:
-        return _session.session(str(path))
+        return _session.session(str(path), provider)
+    except SoritesError:
+        raise
     except Exception as error:  # ONNX Runtime raises many kinds of errors for invalid files
         reason = str(error).strip().split("\n")[0][:200]
         raise SoritesError(f"{path} is not an ONNX model that ONNX Runtime can run: {reason}") from error
@@ -335,16 +339,38 @@ KEYS = (*Input.model_fields, "labels", "layout")
 
 @add_model
 def onnx(argument: str | None) -> Model:
-    """Run an ONNX classifier (onnx:PATH); mean, std and labels come from its metadata or from PATH.json."""
-    if argument is None or not is_file(argument):
+    """Run an ONNX classifier (onnx:PATH); mean, std and labels come from its metadata or from PATH.json.
+
+    ``onnx:PATH?provider=NAME`` runs it on an execution provider of ONNX Runtime: cuda, tensorrt, openvino,
+    coreml or cpu.
+    """
+    place, query = split_path(argument or "", "?")
+    if not place or not is_file(place):
         raise SoritesError(f"model onnx: expected a file, got {argument or 'nothing'}. Use onnx:PATH")
-    path, name = Path(argument), f"onnx:{argument}"
-    session = opened(path)
+    path, name = Path(place), f"onnx:{argument}"
+    provider = options("onnx", query, ("provider",)).get("provider")
+    if provider is not None and provider not in _session.NAMED_PROVIDERS:
+        raise UnknownName("provider", provider, _session.NAMED_PROVIDERS, "")
+    return classifier(name, path, opened(path, provider), provider)
+
+
+def classifier(name: str, path: Path, session: Any, provider: str | None = None, head: bool = True) -> Model:
+    """Return a classifier from a session of a file.
+
+    Args:
+        name: The name of the model.
+        path: The file; settings come from its metadata or from PATH.json.
+        session: A session of ONNX Runtime, or an object with the same methods.
+        provider: The provider of the session, if one was chosen.
+        head: Look for the last linear layer; only graphs of ONNX have it.
+    """
     config = _config(path, session)
     labels, layout = config.pop("labels", None), config.pop("layout", "")
     graph_input = read_input(session, str(layout), path)
     wants = Input.read(config | ({} if graph_input.size is None else {"size": graph_input.size}), str(path))
-    session, outputs, head = _with_head(path, session, read_outputs(session, path))
+    outputs, last = read_outputs(session, path), None
+    if head:
+        session, outputs, last = _with_head(path, session, outputs, provider)
     forward = _forward(session, graph_input, outputs, wants)
     first = _first_pass(name, forward, wants)
     class_ids = _labels(labels, first.shape[1], path)
@@ -354,11 +380,11 @@ def onnx(argument: str | None) -> Model:
         checked(name, forward),
         wants.prepare,
         class_ids,
-        head,
+        last,
         version_of(path),
         input=described,
         backend=_session.backend(session),
-        graph=functools.partial(_graph, path, graph_input, outputs, wants),
+        graph=functools.partial(_graph, path, graph_input, outputs, wants) if head else None,
     )
     return with_logits(model, Outputs(first))
 
@@ -399,7 +425,9 @@ def _labels(value: Any, classes: int, path: Path) -> tuple[str, ...] | None:
     return tuple(ids)
 
 
-def _with_head(path: Path, session: Any, outputs: GraphOutputs) -> tuple[Any, GraphOutputs, Any]:
+def _with_head(
+    path: Path, session: Any, outputs: GraphOutputs, provider: str | None
+) -> tuple[Any, GraphOutputs, Any]:
     """Expose the input and output of the last linear layer as outputs of the session.
 
     Returns:
@@ -415,7 +443,8 @@ def _with_head(path: Path, session: Any, outputs: GraphOutputs) -> tuple[Any, Gr
     if last is None or any(tensor.external_data for tensor in model.graph.initializer):
         return session, outputs, None
     ends = GraphOutputs(last.makes, last.reads)
-    return _session.session(exposed(model, [last.makes, last.reads])), ends, (last.weight, last.bias)
+    opened_again = _session.session(exposed(model, [last.makes, last.reads]), provider)
+    return opened_again, ends, (last.weight, last.bias)
 
 
 def _forward(session: Any, graph_input: GraphInput, outputs: GraphOutputs, wants: Input) -> Forward:

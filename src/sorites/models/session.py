@@ -52,26 +52,60 @@ CUDA_OPTIONS = {"use_tf32": "0", "cudnn_conv_algo_search": "DEFAULT"}
 Provider = tuple[str, dict[str, str]]
 
 
-def session(graph: str | bytes) -> Any:
+# Execution providers of ONNX Runtime by the names that specs use.
+NAMED_PROVIDERS = {
+    "cpu": ON_CPU,
+    "cuda": ON_GPU,
+    "tensorrt": "TensorrtExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+}
+
+
+def session(graph: str | bytes, provider: str | None = None) -> Any:
     """Open an ONNX Runtime session for a file or a serialised model, on a GPU if available.
 
+    Args:
+        graph: The file or the serialised model.
+        provider: A name of ``NAMED_PROVIDERS``; None follows the requested device.
+
     Raises:
-        SoritesError: The requested device is not available.
+        SoritesError: The requested device or provider is not available.
     """
     onnxruntime = runtime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     device = compute_options().device
-    preferred = providers(device, onnxruntime.get_available_providers())
+    available = onnxruntime.get_available_providers()
+    preferred = providers(device, available) if provider is None else named_provider(provider, available)
     options.use_deterministic_compute = len(preferred) > 1
     opened = onnxruntime.InferenceSession(graph, options, providers=preferred)
+    if provider is not None and opened.get_providers()[0] != NAMED_PROVIDERS[provider]:
+        raise SoritesError(f"provider {provider}: ONNX Runtime has it, but its libraries do not load")
     if (device or "").startswith("cuda") and backend(opened).kind != "cuda":
         raise SoritesError(
             f"device {device}: ONNX Runtime cannot use the GPU; its CUDA or cuDNN libraries do not load. Use"
             f" {option('device', 'cpu')}"
         )
     return opened
+
+
+def named_provider(name: str, available: Sequence[str]) -> list[Provider]:
+    """Return a provider by name, followed by the CPU for operators that it does not have.
+
+    Raises:
+        SoritesError: This build of ONNX Runtime does not have it.
+    """
+    full = NAMED_PROVIDERS.get(name, name)
+    if full not in available:
+        there = [short for short, long in NAMED_PROVIDERS.items() if long in available]
+        raise SoritesError(
+            f"provider {name}: this build of ONNX Runtime has {', '.join(there)}. Providers are installed"
+            " with builds of their own, such as onnxruntime-gpu or onnxruntime-openvino."
+        )
+    chosen: list[Provider] = [(full, CUDA_OPTIONS if full == ON_GPU else {})]
+    return chosen if full == ON_CPU else [*chosen, (ON_CPU, {})]
 
 
 def providers(device: str | None, available: Sequence[str]) -> list[Provider]:
@@ -97,8 +131,11 @@ def backend(session: Any, batch_matters: bool = True) -> Backend:
         session: The session.
         batch_matters: False if each pass has one image.
     """
-    if session.get_providers()[0] != ON_GPU:
-        return Backend("onnxruntime")
+    first = session.get_providers()[0]
+    if first != ON_GPU:
+        named = next((name for name, full in NAMED_PROVIDERS.items() if full == first), "cpu")
+        library = "onnxruntime" if named == "cpu" else f"onnxruntime {named}"
+        return Backend(library, batch_matters=batch_matters and named != "cpu")
     number = session.get_provider_options()[ON_GPU].get("device_id", "0")
     return Backend("onnxruntime", f"cuda:{number}", batch_matters=batch_matters)
 
