@@ -1,1 +1,1 @@
-"""Models in the formats of other libraries: ``hf:DIR``, ``openvino:PATH``, ``tflite:PATH``."""
+"""Models in the formats of other libraries: ``hf:DIR``, ``openvino:PATH``, ``maite:module:object``."""
