@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from sorites.apps.generation.pairs import Axes
-    from sorites.apps.generation.recipes import PairRecipe
+    from sorites.apps.generation.recipes import PairRecipe, SliderRecipe
     from sorites.apps.generation.spread import Spread
     from sorites.diffusion.memory import MemorySettings
     from sorites.diffusion.pipeline import Pipe
@@ -544,10 +544,11 @@ def sliders(
     drawing = _drawing(is_toy, noise_steps, guidance, active, negative, scheduler=scheduler, seeding=seeding)
     opening = functools.partial(open_pipe, pipeline, device, dtype, words, Saving(offload, slicing, tiling))
     memory, which = MemorySettings(per_pass, checkpointing), classes or ("toy" if is_toy else "cns")
+    recipe = recipe or ("toy" if is_toy else "released")
     if pairs is not None:
         _check_pairs(shift, eta, train_noise_steps, side, engine)
         learning = _replace_given(
-            pair_recipe(recipe or ("toy" if is_toy else "released")),
+            pair_recipe(recipe),
             rank=rank, alpha=alpha, layers=layers, steps=steps, rate=rate, batch=batch, seed=seed,
             start=drawing.start,
         )  # fmt: skip
@@ -556,11 +557,9 @@ def sliders(
             pairs, concepts(which, only or ()), shift or [], learning, out, opening, memory,
             functools.partial(_for_pipe, drawing, scheduler=scheduler, guidance=guidance),
         )  # fmt: skip
-        say(f"wrote {len(made)} sliders to {out}")
-        say(f"next: sorites generate images --sliders {out} --out images")
-        return
+        return _say_written(made, out)
     how = _replace_given(
-        slider_recipe(recipe or ("toy" if is_toy else "released")),
+        slider_recipe(recipe),
         eta=eta,
         rank=rank,
         alpha=alpha,
@@ -573,24 +572,37 @@ def sliders(
         seed=seed,
     )
     how = how if layers else suited(how, kind_of(pipeline) in TRANSFORMERS)
-    asked, shifts = concepts(which, only or ()), shift or list(SETS.get(which, ()))
-    if not shifts:
-        raise SoritesError(
-            f'missing --shift, such as --shift "heavy snow"; only the sets {" and ".join(SETS)} have default'
-            " shifts"
-        )
+    asked, shifts = concepts(which, only or ()), _shifts_or_default(shift, SETS, which)
     spread = _spread(engine, workers, address, gpus_per_worker, opening)
     if not words:
-        prompts = (text for concept in asked for name in shifts for text in how.words(concept.name, name))
-        refuse_unknown_words(load_tokenizer(pipeline), prompts)
+        refuse_unknown_words(load_tokenizer(pipeline), _prompts(asked, shifts, how))
     pipe = opening()
     drawing = _for_pipe(drawing, pipe, scheduler, guidance)
     with bars() as bar:
         made = train_sliders(
             pipe, asked, shifts, how, out, drawing, sheet if strip else None, bar, spread, memory
         )
+    _say_written(made, out)
+
+
+def _prompts(asked: Sequence[Concept], shifts: Sequence[str], how: SliderRecipe) -> Iterator[str]:
+    return (text for concept in asked for name in shifts for text in how.words(concept.name, name))
+
+
+def _say_written(made: list[Path], out: Path) -> None:
     say(f"wrote {len(made)} sliders to {out}")
     say(f"next: sorites generate images --sliders {out} --out images")
+
+
+def _shifts_or_default(shift: list[str] | None, sets: Mapping[str, Sequence[str]], which: str) -> list[str]:
+    """Return the shifts that were asked for, or those of a set of classes."""
+    shifts = shift or list(sets.get(which, ()))
+    if not shifts:
+        raise SoritesError(
+            f'missing --shift, such as --shift "heavy snow"; only the sets {" and ".join(sets)} have default'
+            " shifts"
+        )
+    return shifts
 
 
 def _check_pairs(

@@ -88,11 +88,7 @@ class ImageTransform:
 def _batch(image: Any) -> Tensor:
     """Return a batch of one image with unchanged values."""
     if isinstance(image, Tensor):
-        plain = image.detach().as_subclass(Tensor)
-        known = plain.dtype == torch.uint8 or plain.is_floating_point()
-        if plain.ndim == 3 and plain.shape[0] in CHANNELS and known:
-            return plain.cpu()[None].contiguous()
-        raise _type_error(f"a tensor {plain.dtype} of shape {tuple(plain.shape)}")
+        return _batch_of_tensor(image)
     if _is_pillow(image) and image.mode not in MODES:
         raise _type_error(f"a Pillow image of mode {image.mode}; convert it with image.convert('RGB')")
     array = np.asarray(image) if isinstance(image, np.ndarray) or _is_pillow(image) else None
@@ -106,6 +102,14 @@ def _batch(image: Any) -> Tensor:
         raise _type_error(f"{array.dtype} of shape {array.shape}")
     planes = array.reshape(*array.shape[:2], -1).transpose(2, 0, 1)
     return torch.from_numpy(np.ascontiguousarray(planes)[None].copy())
+
+
+def _batch_of_tensor(image: Tensor) -> Tensor:
+    plain = image.detach().as_subclass(Tensor)
+    known = plain.dtype == torch.uint8 or plain.is_floating_point()
+    if plain.ndim == 3 and plain.shape[0] in CHANNELS and known:
+        return plain.cpu()[None].contiguous()
+    raise _type_error(f"a tensor {plain.dtype} of shape {tuple(plain.shape)}")
 
 
 def _type_error(received: str) -> SoritesError:
