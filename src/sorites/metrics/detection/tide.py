@@ -211,18 +211,18 @@ def errors(
 
 @add_metric
 def tide(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl.DataFrame:
-    """Average precision at IoU .5 that each error type costs a detector (TIDE); interval from halves of
-    the samples.
+    """Average precision at IoU .5 that each error type costs a detector (TIDE).
 
     There is a row for each ``error``: Cls, Loc, Both, Dupe, Bkg, Miss, FP and FN, and AP50 for the
     average precision itself, on the best 100 boxes of each image. Costs are not additive, because each
-    error type is fixed alone. ``by`` may contain ``class``.
+    error type is fixed alone. AP50 has an interval from halves of the samples, costs have none. ``by`` may
+    contain ``class``.
     """
     rows, keys, classed = box_rows(table, by)
     album = Album(rows)
     counts = counts_of(album, resamples)
     estimates = [estimate for scene in album.scenes(keys) for estimate in costs(scene, counts, classed)]
-    return _never_negative(
+    return _without_intervals_of_costs(
         answer(
             estimates, album, answer_columns(by, keys, classed), "objects", *COUNTS, then="error", least=-1.0
         )
@@ -231,13 +231,13 @@ def tide(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl
 
 @add_metric
 def mean_tide(table: Table, by: Sequence[str] = ("model",), resamples: int = RESAMPLES) -> pl.DataFrame:
-    """Mean of ``tide`` over the settings of each shift, then over shifts, without clean images; interval
-    from halves of the samples.
+    """Mean of ``tide`` over the settings of each shift, then over shifts, without clean images; AP50 has
+    an interval from halves of the samples.
 
     This is the mean over all settings that benchmark papers report. ``n`` counts samples.
     """
     means, album, columns = mean_over_settings(table, by, resamples, costs, "error")
-    return _never_negative(answer(means, album, columns, then="error", least=-1.0))
+    return _without_intervals_of_costs(answer(means, album, columns, then="error", least=-1.0))
 
 
 def costs(scene: Scene, counts: NDArray[np.uint8], classed: bool) -> list[Estimate]:
@@ -251,12 +251,14 @@ def costs(scene: Scene, counts: NDArray[np.uint8], classed: bool) -> list[Estima
     return estimates
 
 
-def _never_negative(result: pl.DataFrame) -> pl.DataFrame:
-    """Return an answer in which no interval of a cost starts below 0."""
-    never_negative = pl.col("error").is_in(list(KINDS))
-    return result.with_columns(
-        low=pl.when(never_negative).then(pl.col("low").clip(lower_bound=0.0)).otherwise("low")
-    )
+def _without_intervals_of_costs(result: pl.DataFrame) -> pl.DataFrame:
+    """Return an answer with intervals of AP50 only.
+
+    Costs are bounded and skewed: in simulated runs of 20 and 100 samples, intervals from halves of the
+    samples contained the true cost in 83 and 92 % of 2,000 draws.
+    """
+    is_ap = pl.col("error") == "AP50"
+    return result.with_columns(pl.when(is_ap).then(bound).alias(bound) for bound in ("low", "high"))
 
 
 def _cost(name: str, mended: Estimate, base: Estimate) -> Estimate:

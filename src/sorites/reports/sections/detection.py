@@ -327,20 +327,19 @@ def _chart(view: View, shift: str, rows: pl.DataFrame, top: float) -> Html:
     fig.update_layout(showlegend=True, height=310, margin_t=54)
     for kind, kind_pen in PENS.items():
         kind_rows = rows.filter(pl.col("error") == kind).sort("severity")
-        ends = zip(kind_rows["low"], kind_rows["high"], kind_rows["n"], strict=True)
         fig.add_trace(
             {
                 "type": "scatter",
                 "name": safe(kind),
                 "x": kind_rows["severity"].to_list(),
                 "y": kind_rows["value"].to_list(),
-                "customdata": [[percent(low), percent(high), n] for low, high, n in ends],
+                "customdata": kind_rows["n"].to_list(),
                 "mode": "lines+markers",
                 "line": {"color": kind_pen.colour, "width": 2},
                 "marker": {"symbol": kind_pen.symbol, "size": 7, "color": kind_pen.colour},
                 "hovertemplate": (
-                    f"<b>{kind}</b>: {KINDS[kind]}<br>severity %{{x:.4~g}}<br>costs %{{y:.1%}}<br>95 %:"
-                    " %{customdata[0]} to %{customdata[1]}<br>n = %{customdata[2]}<extra></extra>"
+                    f"<b>{kind}</b>: {KINDS[kind]}<br>severity %{{x:.4~g}}<br>costs %{{y:.1%}}"
+                    "<br>n = %{customdata}<extra></extra>"
                 ),
             }
         )
