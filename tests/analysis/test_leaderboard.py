@@ -73,6 +73,7 @@ def test_rows_have_the_means_over_the_sets(run: Path) -> None:
         assert row.run_id == json.loads((run / "run.json").read_text(encoding="utf-8"))["run_id"]
 
 
+@pytest.mark.slow
 def test_the_error_of_a_difference_is_that_of_a_bootstrap(run: Path) -> None:
     board = collect([run])
     placed = {row.scorer: board.evidence[row.key] for row in board.rows}

@@ -97,7 +97,8 @@ def test_flux_is_sampled_as_in_diffusers(flows: Folders, family: str, options: d
     assert np.abs(other - wanted).max() > 1e-5, "guidance matters"
 
 
-@pytest.mark.parametrize("family", [pytest.param("sd3", marks=slow), "flux"])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["sd3", "flux"])
 def test_a_slider_draws_as_diffusers_draws_with_it(flows: Folders, tmp_path: Path, family: str) -> None:
     folder = flows(family)
     pipe = load(folder)

@@ -143,6 +143,7 @@ def _edit(folder: Path, **values: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
 
 
+@pytest.mark.slow
 def test_a_key_that_no_scheduler_knows_is_refused(folder_of: Any) -> None:
     folder = folder_of("sd1", "ddim")
     _edit(folder, clip_smaple=False)
@@ -171,6 +172,7 @@ def test_a_scheduler_that_does_not_know_how_the_network_was_trained_is_refused(
         ours(folder, options(name, name))
 
 
+@pytest.mark.slow
 def test_a_flow_is_sampled_by_its_own_scheduler_only(families: Any) -> None:
     with pytest.raises(SoritesError, match="FlowMatchEulerDiscreteScheduler"):
         ours(families("sd3"), options("ddim", "ddim"))

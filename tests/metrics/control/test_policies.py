@@ -15,8 +15,8 @@ import pytest
 from sorites import metrics
 from sorites.core import table
 from sorites.core.errors import SoritesError
+from sorites.metrics.camera import fold_of
 from sorites.metrics.control.policies import Views, candidate_order, cross_fitted, first_setting
-from sorites.metrics.control.tables import _fold
 
 LIGHTS = ("dim", "bright")
 SETTINGS = [(100, 1 / 8), (100, 1 / 250), (1600, 1 / 60), (6400, 1 / 1000)]
@@ -130,11 +130,11 @@ def accuracy(known: Answers, chooser: str, judge: str, policy: str, shots: int) 
     scenes = sorted({(sample, light) for _, sample, light, _ in known})
     right = []
     orders = {
-        fold: greedy(known, chooser, [other for other in scenes if _fold(other[0]) != fold])
+        fold: greedy(known, chooser, [other for other in scenes if fold_of(other[0]) != fold])
         for fold in range(5)
     }
     for scene in scenes:
-        order = orders[_fold(scene[0])][:shots]
+        order = orders[fold_of(scene[0])][:shots]
         right.append(
             follow(
                 policy, [known[chooser, *scene, k] for k in order], [known[judge, *scene, k] for k in order]

@@ -101,11 +101,11 @@ def in_distribution_images(
         spec: The source.
         labels: The classes; None accepts any.
         encoder: The encoder.
-        any_class: Return images of any class if the source has none of these, as for runs, whose classes were
+        any_class: Return images of any class if the source has others, as for runs, whose classes were
             not named for this purpose.
 
     Raises:
-        InvalidOption: The source has images, and none of the classes.
+        InvalidOption: The source has images, but not of these classes.
     """
     try:
         return core.source(spec, labels or open_labels(encoder.labels))
@@ -115,8 +115,8 @@ def in_distribution_images(
             return opened
         raise InvalidOption(
             "labels",
-            f"{option('labels', None)}: none of the {len(opened):,} in-distribution images of {spec} has one"
-            f" of the named classes ({error})",
+            f"{option('labels', None)}: the {len(opened):,} in-distribution images of {spec} are not of the"
+            f" named classes: {error}",
             source=spec,
         ) from error
 
