@@ -254,3 +254,17 @@ def test_nothing_is_detectable_with_few_images() -> None:
     assert detectable_drop(np.zeros(60), 0.05, several=True) is None, "no image of several changed"
     fractions = np.r_[0.25, -0.25, np.zeros(50)]
     assert detectable_drop(fractions, 0.05) is None, "too few changed samples with several images"
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.3, 0.45, 0.5, 0.55, 0.7, 0.9])
+def test_a_fixed_limit_raises_no_more_false_alarms_than_stated(limit: float) -> None:
+    """The accuracy is exactly the limit; every outcome is tried and weighed by its probability."""
+    support = Support((limit - 1, limit))
+    for n in (8, 16, 30):
+        alarms = 0.0
+        for hits in range(n + 1):
+            outcomes = np.r_[np.ones(hits), np.zeros(n - hits)]
+            test = flip_test((limit - outcomes)[:, None], 0.05, support, draws=2000)
+            alarms += float(stats.binom.pmf(hits, n, limit)) * bool(test.broken[0])
+            assert bool(test.broken[0]) == bool(test.bound[0] > 0)
+        assert alarms <= 0.05 + 1e-9
