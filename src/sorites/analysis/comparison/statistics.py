@@ -89,7 +89,7 @@ class Support:
 
     @property
     def null_share(self) -> float | None:
-        """The share of outcomes above 0 if the mean excess is 0; None unless there are two values around 0."""
+        """The share of outcomes above 0 if the mean is 0; None unless there are two values around 0."""
         if len(self.values) != 2 or not self.least < 0 < self.most:
             return None
         return -self.least / (self.most - self.least)
