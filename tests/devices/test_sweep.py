@@ -26,7 +26,19 @@ from sorites.training.augment.named import NAMED, augmentation  # noqa: E402
 
 KINDS = ("cuda", "mps")
 # Kinds of models that torch does not compute, and those that are lite0 with another size or head.
-OTHERS = ("boxes", "crops", "groups", "onnx", "picodet", "python", "lite1", "lite2", "cifar6")
+OTHERS = (
+    "boxes",
+    "crops",
+    "groups",
+    "maite",
+    "onnx",
+    "openvino",
+    "picodet",
+    "python",
+    "lite1",
+    "lite2",
+    "cifar6",
+)
 
 
 @pytest.fixture

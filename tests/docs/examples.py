@@ -33,6 +33,12 @@ CANNOT: Mapping[str, str] = {
     "sorites guard ": "needs that run; tests/analysis/guard/test_guard.py runs the verbs",
     "from sorites.deploy import Guard": "needs a guard; tests/analysis/guard/test_guard.py uses one",
     "sorites generate ": NO_WEIGHTS,
+    "sorites view": "serves until it is stopped; tests/apps/workbench opens it in a browser",
+    "sorites build SUITE --source folder:/data/photos --shift haze": "needs such photographs",
+    "sorites run lens_corruptions --shift lens_whole --option": (
+        "needs a source of your own; tests/shifts and tests/lenses turn these options"
+    ),
+    "sorites run demo --model hf:": NO_WEIGHTS + "; tests/models/test_hf.py runs a small one",
     "sorites run cns_bench": NO_WEIGHTS,
     "sorites filter run ": NO_WEIGHTS,
     "sorites report run": "reports on the run before it, which " + NO_WEIGHTS,

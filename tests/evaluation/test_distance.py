@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,7 +20,7 @@ import sorites
 from sorites import core
 from sorites.cli import app
 from sorites.core import Attr, Encoder, Examples, Model, Sample, Setting, Source, encoder, table
-from sorites.core.errors import InvalidOption, SoritesError
+from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, labels
 from sorites.core.rng import digest
 from sorites.evaluation.facts import decomposition, distance, rulers
@@ -313,26 +312,6 @@ def test_folders_of_any_classes_are_measured_without_naming_them(
     named = CliRunner().invoke(app, [*words, "--labels", str(names)])
     assert named.exit_code == 0, named.output
     assert "wrote 20 images" in named.output
-
-
-@pytest.mark.parametrize("engine", [None, "local"])
-def test_named_classes_that_no_in_distribution_image_has_are_an_error(
-    judge: str, photos: Path, tmp_path: Path, engine: str | None
-) -> None:
-    names = tmp_path / "names.txt"
-    names.write_text("zebra crossing\nsextant", encoding="utf-8")
-    asked = how(judge, photos).model_dump(exclude_unset=True)
-    more: dict[str, Any] = {"labels": str(names), "engine": engine, "out": tmp_path / "distance.parquet"}
-    with pytest.raises(InvalidOption) as error:
-        distance.distance(f"folder:{photos}", **asked, **more)
-    assert error.value.fields["name"] == "labels"
-    # The classes of a run were not named for this purpose.
-    of_run = rulers.in_distribution_images(
-        f"folder:{photos}", labels(("sextant",)), encoder(judge), any_class=True
-    )
-    assert len(of_run) == 20
-    with pytest.raises(SoritesError, match="missing"):
-        rulers.in_distribution_images(f"folder:{tmp_path / 'missing'}", labels(("sextant",)), encoder(judge))
 
 
 def test_a_encoder_without_classes_is_decomposed_by_those_of_the_images(judge: str, photos: Path) -> None:

@@ -139,6 +139,6 @@ def test_the_page_shows_coverage_against_severity(folder: Path, tmp_path: Path) 
     with pytest.warns(Notice):  # the images are drawn by a function and are not available
         page = sorites.report(folder, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "How large must a set of answers be?" in page
-    assert "Coverage of prediction sets against the severity of brightness" in page
+    assert "coverage against the severity of brightness" in page
     clean = sorites.conformal(folder).filter(shift="clean", method="thr").row(0, named=True)
     assert f"{100 * clean['value']:.1f}" in page[page.index("How large must a set") :]

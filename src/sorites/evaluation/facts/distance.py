@@ -112,12 +112,13 @@ def search_encoded(
     workers: int,
     left: LeftOut,
     bar: Bar | None,
-    any_class: bool = False,
 ) -> Distances:
     """Encode the in-distribution images on an engine, search them for all encoded images, and return
     distances with levels.
     """
-    in_distribution = slices_of(Images(how.against, labels, True, any_class, how.limit), how.encoder)
+    in_distribution = slices_of(
+        Images(how.against, labels, in_distribution=True, limit=how.limit), how.encoder
+    )
     encode_slices(
         work, in_distribution, engine, workers, bar("id", in_distribution.count) if bar else lambda n: None
     )
@@ -358,7 +359,7 @@ def distance_of_run(
     tick = bar("measuring", plan.images()) if bar else lambda n: None
     unreadable = LeftOut("images")
     if engine is None:
-        against = ruler(how, plan.labels, bar, any_class=True)
+        against = ruler(how, plan.labels, bar)
         keys: list[str] = []
 
         def images() -> Iterator[tuple[ImageU8, bool]]:
@@ -376,7 +377,7 @@ def distance_of_run(
             sweep_temporaries(folder)
             groups = encode_run(run, judge_of(how.encoder), chosen, processes, tick)
             measured = search_encoded(
-                groups, "image_id", how, plan.labels, work, chosen, processes, unreadable, bar, any_class=True
+                groups, "image_id", how, plan.labels, work, chosen, processes, unreadable, bar
             )
     path = write_facts(folder, NAME, as_facts(measured.rows, measured.record.searched))
     measured = measured.having(asked=how, path=str(path))

@@ -173,15 +173,13 @@ class Images:
     Attributes:
         source: The name of the source.
         labels: The classes.
-        in_distribution: Whether these are the images that others are compared with.
-        any_class: Whether in-distribution images of any class are used if there are none of ``labels``.
+        in_distribution: Whether images of classes outside ``labels`` are accepted.
         limit: The maximum number of images, in a fair order.
     """
 
     source: str
     labels: Labels
     in_distribution: bool = False
-    any_class: bool = False
     limit: int | None = None
 
 
@@ -295,7 +293,7 @@ def _list_samples(images: Images, encoder: str) -> tuple[Sequence[Sample], str]:
     """Return the samples and a hash of all ids; a source is listed once per process."""
     spec, labels = images.source, images.labels
     opened = (
-        in_distribution_images(spec, labels, judge_of(encoder), images.any_class)
+        in_distribution_images(spec, labels, judge_of(encoder))
         if images.in_distribution
         else core.source(spec, labels)
     )

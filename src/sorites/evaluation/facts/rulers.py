@@ -13,9 +13,8 @@ from pydantic import Field
 
 from sorites import core
 from sorites.core import Encoder, Features, ImageU8, Sample, Source
-from sorites.core.errors import InvalidOption, SoritesError
+from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, open_labels
-from sorites.core.messages import option
 from sorites.core.progress import Bar, Tick
 from sorites.core.rng import hashed_order
 from sorites.encoders.features import features
@@ -61,15 +60,13 @@ class Ruler:
         return {half: index.name(halves[half], self.banks[half]) for half, index in self.indexes.items()}
 
 
-def ruler(
-    how: Distance, labels: Labels | None = None, bar: Bar | None = None, any_class: bool = False
-) -> Ruler:
+def ruler(how: Distance, labels: Labels | None = None, bar: Bar | None = None) -> Ruler:
     """Return the ruler that options describe; without a file, the decomposition is learnt from the
-    encoder's classes or ``labels``. ``any_class`` is that of ``in_distribution_images``.
+    encoder's classes or ``labels``.
     """
     encoder = core.encoder(how.encoder)
     halves = halves_of(how, encoder, labels)
-    in_distribution = limited(in_distribution_images(how.against, labels, encoder, any_class), how.limit)
+    in_distribution = limited(in_distribution_images(how.against, labels, encoder), how.limit)
     tick = bar("id", len(in_distribution)) if bar else lambda n: None
     unreadable = LeftOut("in-distribution images")
     id_features = features(
@@ -92,33 +89,12 @@ def halves_of(how: Distance, encoder: Encoder, labels: Labels | None) -> Decompo
     return decompositions.cached(encoder, decompositions.recipe(encoder, names))
 
 
-def in_distribution_images(
-    spec: str, labels: Labels | None, encoder: Encoder, any_class: bool = False
-) -> Source:
-    """Return images of the given classes.
-
-    Args:
-        spec: The source.
-        labels: The classes; None accepts any.
-        encoder: The encoder.
-        any_class: Return images of any class if the source has others, as for runs, whose classes were
-            not named for this purpose.
-
-    Raises:
-        InvalidOption: The source has images, but not of these classes.
-    """
+def in_distribution_images(spec: str, labels: Labels | None, encoder: Encoder) -> Source:
+    """Return images of the given classes, or of any class if the source has none of these."""
     try:
         return core.source(spec, labels or open_labels(encoder.labels))
-    except SoritesError as error:
-        opened = core.source(spec, open_labels(encoder.labels))
-        if any_class:
-            return opened
-        raise InvalidOption(
-            "labels",
-            f"{option('labels', None)}: the {len(opened):,} in-distribution images of {spec} are not of the"
-            f" named classes: {error}",
-            source=spec,
-        ) from error
+    except SoritesError:
+        return core.source(spec, open_labels(encoder.labels))
 
 
 def limited(source: Source, limit: int | None) -> list[Sample]:
