@@ -119,7 +119,7 @@ def maite(folder: Path) -> str:
 
 def openvino(folder: Path) -> str:
     """The ONNX file above, run by OpenVINO."""
-    pytest.importorskip("openvino", reason="needs: pip install 'sorites[peers]'")
+    pytest.importorskip("openvino", reason="needs: pip install 'sorites[openvino]'")
     spec = onnx(folder)
     (folder / "m.onnx.json").write_text(json.dumps({"labels": FRUIT}))
     return f"openvino:{spec.removeprefix('onnx:')}"

@@ -29,7 +29,7 @@ def test_a_provider_is_the_one_that_was_asked_for(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # those of the library
 def test_openvino_gives_the_logits_of_onnx_runtime(tmp_path: Path) -> None:
-    library = pytest.importorskip("openvino", reason="needs: pip install 'sorites[peers]'")
+    library = pytest.importorskip("openvino", reason="needs: pip install 'sorites[openvino]'")
     path = build(tmp_path / "m.onnx")
     Path(f"{path}.json").write_text(json.dumps({"crop_pct": 1.0}))
     expected = sorites.model(f"onnx:{path}")(IMAGES).logits

@@ -97,7 +97,7 @@ def openvino(argument: str | None) -> Model:
     try:
         library = importlib.import_module("openvino")
     except ImportError as error:
-        raise MissingExtra("model openvino", "peers") from error
+        raise MissingExtra("model openvino", "openvino") from error
     path = Path(argument)
     try:
         session = Session(library, path)
