@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sorites.analysis.options import CompareOptions, LeaderboardOptions, PassportOptions, VerifyOptions
-from sorites.cli.derived import derived
-from sorites.cli.options import Format
+from sorites.cli.options import Format, derived
 from sorites.cli.output import say
 
 if TYPE_CHECKING:

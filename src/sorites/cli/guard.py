@@ -8,8 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from sorites.analysis.options import GuardCheckOptions, GuardOptions
-from sorites.cli.derived import derived
-from sorites.cli.options import Format
+from sorites.cli.options import Format, derived
 from sorites.cli.output import say
 
 if TYPE_CHECKING:

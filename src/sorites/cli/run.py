@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sorites.cli import options
-from sorites.cli.derived import derived
-from sorites.cli.options import RunFolder
+from sorites.cli.options import RunFolder, derived
 from sorites.cli.output import say
 from sorites.core.errors import SoritesError
 from sorites.evaluation.options import CheckOptions, ExportOptions, RunOptions, ScoreOptions

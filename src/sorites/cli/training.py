@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sorites.cli import options
-from sorites.cli.derived import derived
+from sorites.cli.options import derived
 from sorites.cli.output import say
 from sorites.core.options import key_values
 from sorites.training.options import AttackOptions, ExplainOptions, LadderOptions, TrainOptions

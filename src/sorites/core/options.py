@@ -1,6 +1,6 @@
 """Options objects: one frozen dataclass per verb, shared by its Python function and its command.
 
-A field declares its type, default, help and spelling in a shell once. ``sorites.cli.derived`` builds the
+A field declares its type, default, help and spelling in a shell once. ``sorites.cli.options`` builds the
 parameters of a command from the fields; the Python function has the same names and defaults, which a contract
 test compares.
 """

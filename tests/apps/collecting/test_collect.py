@@ -23,7 +23,7 @@ from tests.conftest import scene
 
 from sorites.apps.collecting.collect import FILES_BEFORE_REST, MAX_FAILURES
 from sorites.apps.collecting.records import Outcome
-from sorites.cli.collect import _short
+from sorites.cli.images import _short
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.io.files import locked
