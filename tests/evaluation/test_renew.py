@@ -19,10 +19,11 @@ from tests.conftest import CLASSES, scene
 import sorites
 from sorites.core import ArrayRef, Model, Sample, Source, table
 from sorites.core.errors import SoritesError
-from sorites.evaluation import explanations, runner
 from sorites.evaluation import plan as plans
-from sorites.evaluation.explanations import Change, Side
+from sorites.evaluation import runner
 from sorites.evaluation.facts.similarity import similarity
+from sorites.evaluation.storage import explanations
+from sorites.evaluation.storage.explanations import Change, Side
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.shards import write_metadata
 from sorites.suites.suite import parse

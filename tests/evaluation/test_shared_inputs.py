@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from sorites.core import Model, Outputs
+from sorites.core.compute.passes import SharedInputs
 from sorites.core.samples import Setting, to_uint8
 from sorites.core.table import SCHEMA
 from sorites.evaluation.images import _to_uint8
-from sorites.evaluation.inputs import SharedInputs
 from sorites.evaluation.predict import _evaluate, evaluate_images, frame_of_columns
 from sorites.evaluation.storage import record
 from sorites.io.resizing import Fit

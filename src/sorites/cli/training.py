@@ -48,7 +48,7 @@ def explain(options: ExplainOptions) -> None:
     """
     from sorites.core.progress import bars
     from sorites.core.table import run_folder
-    from sorites.evaluation.explanations import ROOM
+    from sorites.evaluation.storage.explanations import ROOM
     from sorites.training.explain.run import explain_flips
 
     with options.reading(), bars() as bar:

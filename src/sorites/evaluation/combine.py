@@ -19,8 +19,8 @@ from sorites.core.errors import Notice, SoritesError
 from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.evaluation.integrity.unfinished import Unfinished, unfinished
-from sorites.evaluation.overlap import overlap_notes, overlap_of
 from sorites.evaluation.storage.folder import MANIFEST_FILE, read_manifest
+from sorites.evaluation.storage.overlap import overlap_notes, overlap_of
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import RunRecord
 from sorites.evaluation.storage.variants import (

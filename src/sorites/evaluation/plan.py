@@ -50,10 +50,10 @@ from sorites.evaluation.samples import (
     frame_of,
     hashed_samples,
     training_samples,
+    unseen,
     validation_samples,
 )
 from sorites.evaluation.storage.schema import SAMPLES_PER_UNIT, SearchResult
-from sorites.evaluation.unseen import unseen
 from sorites.io.paths import following_links
 from sorites.models.torch_module import module_device
 from sorites.models.trial import settle_scale

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from sorites.core import Box, ImageU8, Model, Outputs, Sample, Scorer
-from sorites.core.compute.passes import Inputs
+from sorites.core.compute.passes import Call, Inputs, SharedInputs, copied
 from sorites.core.compute.torch_tools import free_memory
 from sorites.core.errors import BatchTooLarge, Notice, SoritesError, as_utf8
 from sorites.core.messages import option
@@ -34,7 +34,6 @@ from sorites.evaluation.box_scores import (
 )
 from sorites.evaluation.engines.interrupts import arm_second_interrupt, stop_if_requested
 from sorites.evaluation.images import Shot, reason
-from sorites.evaluation.inputs import Call, SharedInputs, copied
 from sorites.evaluation.plan import Columns, Plan
 from sorites.evaluation.samples import GroundTruth
 

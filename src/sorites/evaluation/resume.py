@@ -21,11 +21,10 @@ from sorites.core.messages import option
 from sorites.core.packed import PackedSamples
 from sorites.core.shard_index import PARQUET, PREDICTIONS, RunShards, forget_index
 from sorites.core.table import FACTS_FOLDER, parquet, parse, repair, scan
-from sorites.evaluation import explanations
 from sorites.evaluation.images import reason
 from sorites.evaluation.plan import Plan, Unit, with_changed
 from sorites.evaluation.samples import framed_image
-from sorites.evaluation.storage import shards
+from sorites.evaluation.storage import explanations, shards
 from sorites.evaluation.storage.contents import COLUMNS, changed, contents, guard_sample
 from sorites.evaluation.storage.merge import expand
 from sorites.io import digests

@@ -22,10 +22,10 @@ from sorites.evaluation.engines import Engine
 from sorites.evaluation.estimate import input_lines, note_unlabelled
 from sorites.evaluation.fit import fit_notes, note_overlap, refusals, too_few
 from sorites.evaluation.options import DEFAULT_BATCH, MAX_ERRORS, RunOptions
-from sorites.evaluation.overlap import overlap_notes, record_overlap
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import refuse_attacks
 from sorites.evaluation.runner import Prepared, choose, choose_batch, device_used, execute, prepare
+from sorites.evaluation.storage.overlap import overlap_notes, record_overlap
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.trackers.base import facts_of
 from sorites.evaluation.trackers.live import Live, following

@@ -14,10 +14,16 @@ from sorites import core
 from sorites.core import CLEAN, Box, ImageU8, Sample, Source, read_only, split_spec
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, open_labels
+from sorites.core.messages import option
 from sorites.core.packed import ById, PackedSamples, as_packed, packed
 from sorites.core.rng import digest, hashed_order
+from sorites.evaluation.storage.contents import contents
+from sorites.models.trained import training_contents
 from sorites.sources.shards import SHARDED, Shard
 from sorites.suites.suite import Fit, Frame, Suite
+
+# The model plug-in that lists the content of its training images: copies under other names are found too.
+TRAINED = "trained"
 
 
 def training_samples(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:
@@ -283,3 +289,33 @@ class CleanImages:
             if sample.ground_truth is None or laid_frame(self._suite, sample) is None
             else self._framed(id_)[1]
         )
+
+
+def unseen(samples: PackedSamples, models: Sequence[str]) -> PackedSamples:
+    """Return the samples whose images none of some trained models was trained on.
+
+    Args:
+        samples: The samples.
+        models: Specs of trained models: ``trained:DIR``.
+
+    Raises:
+        SoritesError: A model is not a trained one, or no sample is left.
+    """
+    seen = frozenset[str]().union(*(contents_of(spec) for spec in models))
+    if not seen or not len(samples):
+        return samples
+    kept = [i for i, content in enumerate(contents(samples)["content"]) if content not in seen]
+    if not kept:
+        raise SoritesError(f"all {len(samples)} images are training images of {', '.join(models)}")
+    return samples.take(np.array(kept))
+
+
+def contents_of(spec: str) -> frozenset[str]:
+    """Return the hashes of the images that a model of the spec ``trained:DIR`` was trained on."""
+    name, argument = split_spec(spec)
+    if name != TRAINED or not argument:
+        raise SoritesError(
+            f"{option('unseen_by', None)}: expected a model that lists its training images, {TRAINED}:DIR,"
+            f" got {spec!r}"
+        )
+    return training_contents(argument)

@@ -15,14 +15,14 @@ from sorites.analysis.uncertainty.kept import logits_reader
 from sorites.core import ImageU8, Setting, SettingValue
 from sorites.core.errors import Notice, SoritesError, tell
 from sorites.core.table import Table, read, rejected_images, repeat_if_merged
-from sorites.evaluation.explanations import Explanations, read_changes
 from sorites.evaluation.fit import read_fits
 from sorites.evaluation.images import captured_shot, shifted_shots
 from sorites.evaluation.integrity.unfinished import unfinished
-from sorites.evaluation.overlap import overlap_of
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import class_names, plan_of
 from sorites.evaluation.run import Run
+from sorites.evaluation.storage.explanations import Explanations, read_changes
+from sorites.evaluation.storage.overlap import overlap_of
 from sorites.evaluation.storage.record import place_now, read_record
 from sorites.io.decode import pixel_limit
 from sorites.io.stores import StorePath, to_path

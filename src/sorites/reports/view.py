@@ -18,8 +18,8 @@ from sorites.core import CLEAN, SHIFTS, ImageU8, Metric, SettingValue, Shift
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, class_name
 from sorites.evaluation.combine import combine, distinct_names, renamed, renamed_parts, renamed_rows
-from sorites.evaluation.explanations import Explanations
 from sorites.evaluation.integrity.unfinished import Unfinished
+from sorites.evaluation.storage.explanations import Explanations
 from sorites.evaluation.storage.schema import DialRecord, ModelFit, RunRecord
 from sorites.evaluation.storage.variants import base_shift, distinct_conditions, with_conditions, with_names
 from sorites.metrics.camera import splits_of

@@ -16,7 +16,9 @@ from sorites import core
 from sorites.core import Box, Generated, Model, Outputs, Sample, Source
 from sorites.core.errors import SoritesError
 from sorites.core.table import write_shard
-from sorites.evaluation.explanations import (
+from sorites.evaluation.integrity.check import check
+from sorites.evaluation.run import Run
+from sorites.evaluation.storage.explanations import (
     KINDS,
     LIST,
     ROOM,
@@ -27,8 +29,6 @@ from sorites.evaluation.explanations import (
     read_changes,
     read_image,
 )
-from sorites.evaluation.integrity.check import check
-from sorites.evaluation.run import Run
 from sorites.io.digests import stem_of
 from sorites.suites.suite import Suite, parse
 from sorites.training.explain import explain, grad_cam

@@ -36,7 +36,7 @@ from sorites.analysis.passport.document import read_passport
 from sorites.core import CLEAN
 from sorites.core.errors import InvalidOption, SoritesError
 from sorites.core.messages import option
-from sorites.evaluation.overlap import overlap_notes
+from sorites.evaluation.storage.overlap import overlap_notes
 from sorites.metrics import paired_difference
 from sorites.metrics.detection.operating import checked_conf
 

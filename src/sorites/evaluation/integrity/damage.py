@@ -12,11 +12,11 @@ from sorites.core.errors import SoritesError
 from sorites.core.messages import command, option
 from sorites.core.shard_index import INDEX, PARQUET, PREDICTIONS, RunShards, forget_index, verify_index
 from sorites.core.table import FACTS_FOLDER
-from sorites.evaluation.explanations import LIST, ROOM, WEBP, read_image, read_list
 from sorites.evaluation.facts.distance import WORK
 from sorites.evaluation.facts.neighbours import FAISS
 from sorites.evaluation.fit import RECORD, read_fits
 from sorites.evaluation.resume import REPLACED, RETRIED
+from sorites.evaluation.storage.explanations import LIST, ROOM, WEBP, read_image, read_list
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.shards import ENCODED, FEATURES, FITS, HEADS, SAFETENSORS, read_shard
 from sorites.evaluation.storage.tensors import read_head_file, read_header, read_tensors

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
 from sorites.core import Model
-from sorites.core.compute.passes import Staged, Wait
-from sorites.evaluation.inputs import Call
+from sorites.core.compute.passes import Call, Staged, Wait
 from sorites.evaluation.pipeline.batches import Batch
 from sorites.evaluation.pipeline.finish import Answered, Look
 from sorites.evaluation.pipeline.stages import Stage

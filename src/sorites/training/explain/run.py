@@ -23,7 +23,11 @@ from sorites.core.messages import option
 from sorites.core.progress import Bar, Tick
 from sorites.core.rng import digest, rng_for
 from sorites.core.table import RunLike, read, run_folder
-from sorites.evaluation.explanations import (
+from sorites.evaluation.plan import Plan
+from sorites.evaluation.reopen import recreate_plan, refuse_attacks
+from sorites.evaluation.resume import guard
+from sorites.evaluation.run import Run
+from sorites.evaluation.storage.explanations import (
     Change,
     Kind,
     Method,
@@ -35,10 +39,6 @@ from sorites.evaluation.explanations import (
     write_changes,
     write_image,
 )
-from sorites.evaluation.plan import Plan
-from sorites.evaluation.reopen import recreate_plan, refuse_attacks
-from sorites.evaluation.resume import guard
-from sorites.evaluation.run import Run
 from sorites.evaluation.storage.folder import read_manifest
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import RunRecord

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sorites.core.errors import Damaged
-from sorites.evaluation.explanations import (
+from sorites.evaluation.storage.explanations import (
     KINDS,
     Change,
     Explanations,

@@ -7,7 +7,7 @@ from typing import Any
 
 from sorites.core import CLEAN
 from sorites.core.labels import class_name
-from sorites.evaluation.explanations import Change, Explanations, Kind, Side
+from sorites.evaluation.storage.explanations import Change, Explanations, Kind, Side
 from sorites.reports.components.charts import pen_style, severity_text
 from sorites.reports.components.images import DrawnBox, boxed, data_uri
 from sorites.reports.components.markup import EMPTY, Html, percent, picked, tag

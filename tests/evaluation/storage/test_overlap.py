@@ -14,8 +14,8 @@ import sorites
 from sorites import core
 from sorites.core.errors import Damaged, SoritesError
 from sorites.evaluation.combine import combine, open_folders
-from sorites.evaluation.overlap import overlap_notes, overlap_of, record_overlap
 from sorites.evaluation.storage.contents import contents
+from sorites.evaluation.storage.overlap import overlap_notes, overlap_of, record_overlap
 from sorites.models import trained
 from sorites.models.preprocess import Input
 from sorites.suites.suite import parse

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from sorites.core import named_spec, split_spec
 from sorites.core.messages import option
+from sorites.evaluation.samples import TRAINED, contents_of
 from sorites.evaluation.storage.folder import read_manifest
 from sorites.evaluation.storage.shards import read_metadata, write_metadata
-from sorites.evaluation.unseen import TRAINED, contents_of
 from sorites.suites.suite import Suite
 
 # Name of the stored counts.
