@@ -19,9 +19,8 @@ import numpy as np
 from sorites.core import Model, Outputs
 from sorites.core.compute.passes import Inputs, Staged, Wait
 from sorites.evaluation import plan as plans
-from sorites.evaluation.pipeline.check import write_photographs
 from sorites.evaluation.pipeline.consume import Counts
-from sorites.evaluation.pipeline.measure import producer_rate
+from sorites.evaluation.pipeline.measure import producer_rate, write_photographs
 from sorites.evaluation.pipeline.run import Pipeline
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.worker import Task

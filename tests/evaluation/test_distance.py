@@ -24,7 +24,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, labels
 from sorites.core.rng import digest
 from sorites.evaluation.facts import decomposition, distance, rulers
-from sorites.evaluation.facts.texts import distance_of_texts
+from sorites.evaluation.facts.distance import distance_of_texts
 from sorites.evaluation.options import _edges
 from sorites.suites.suite import parse
 

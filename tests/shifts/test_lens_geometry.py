@@ -18,7 +18,7 @@ from sorites.lenses import store
 from sorites.optics.develop import linear_from_srgb
 from sorites.optics.projection import GREEN, Places, Projection
 from sorites.scenes.moved_boxes import boxes_after_map
-from sorites.shifts.lens_geometry import Geometry, colour_map, green_map
+from sorites.shifts.lens import Geometry, colour_map, green_map
 
 LENS = {"lens": "TessarLens"}
 ANGLES = np.linspace(0, 30, 21)

@@ -96,7 +96,7 @@ def doctor(
     if not gpu:
         say(report(), nl=False)
         return
-    from sorites.evaluation.pipeline.check import check_device, installed_models
+    from sorites.evaluation.pipeline.measure import check_device, installed_models
 
     say("\n".join(_about()))
     for block in _where():

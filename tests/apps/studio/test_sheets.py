@@ -7,7 +7,7 @@ import pytest
 from PIL import Image as Pillow
 from tests.apps.studio.conftest import capture_of
 
-from sorites.apps.studio.check import check_capture
+from sorites.apps.check import check_capture
 from sorites.apps.studio.devices import Devices
 from sorites.apps.studio.folder import REVIEWS_NAME, CaptureFolder, flagged, open_folder, to_retake
 from sorites.apps.studio.references import Reference, safe_name

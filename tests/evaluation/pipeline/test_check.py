@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites.evaluation.pipeline.check import PHOTOGRAPHS, check_device, write_photographs
+from sorites.evaluation.pipeline.measure import PHOTOGRAPHS, check_device, write_photographs
 
 
 def test_photographs_are_jpegs_and_repeat(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from tests.schemas import problems
 
 from sorites import core
 from sorites.analysis.passport.document import BoxPassport, read_passport
+from sorites.apps.check import check_passport
 from sorites.core.boxes import iou
 from sorites.core.errors import SoritesError
 from sorites.core.table import SCHEMA, read
 from sorites.metrics.detection.kept import half_objects_severities, kept_shares
-from sorites.reports.passport.check import check_passport
 from sorites.reports.passport.passport import passport
 from sorites.reports.verify import verify
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from sorites.analysis.comparison.box_gate import judge_boxes, severity_verdict
 from sorites.analysis.comparison.compare import Comparison
-from sorites.analysis.comparison.detectors import BoxComparison
+from sorites.analysis.comparison.detectors import BoxComparison, Place
 from sorites.analysis.comparison.pairs import ALL
-from sorites.analysis.comparison.rules import BOX_METRICS, IN_PERCENT, METRICS, Rule, parse
+from sorites.analysis.comparison.quantities import EVERY, Cell, Label, Quantity
+from sorites.analysis.comparison.rules import BOX_METRICS, DROPS, EACH, IN_PERCENT, METRICS, Rule, parse
+from sorites.analysis.comparison.severities import Points
 from sorites.analysis.comparison.statistics import (
     TERNARY,
     TIE,
@@ -23,10 +24,12 @@ from sorites.analysis.comparison.statistics import (
     flip_test,
     judgeable,
 )
+from sorites.analysis.comparison.swaps import SwapTest, detectable, resampled_bound, swap_test
 from sorites.analysis.comparison.verdicts import Verdict, too_few
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.io.readers import toml_file
 from sorites.io.validation import problems
+from sorites.metrics.detection.operating import SIZES
 from sorites.suites.suite import Strict
 
 
@@ -159,3 +162,193 @@ def _severity_verdicts(
         else:
             verdicts.append(severity_verdict(rule, dial, found, share, estimate))
     return verdicts
+
+
+# --- Detectors: the cells of a rule (shift, class, size), and the test of each
+
+
+def judge_boxes(comparison: BoxComparison, rule: Rule, rate: float, estimate: bool) -> list[Verdict]:
+    """Evaluate a rule in each of its cells, which share the rate of false alarms."""
+    if rule.metric == "box_failure_severity":
+        return _box_severity_verdicts(comparison, rule, rate, estimate)
+    cells = _cells(comparison, rule)
+    names = [place.named(comparison.labels) for place in cells]
+    found = list(cells.values())
+    if rule.metric in DROPS or rule.times == 1:
+        return _difference_verdicts(rule, names, found, rate, estimate)
+    return _resampled_verdicts(rule, names, found, rate, estimate)
+
+
+def _sizes(rule: Rule) -> Sequence[str | None]:
+    return tuple(SIZES) if rule.size == EACH else (rule.size,)
+
+
+def _labels(comparison: BoxComparison, rule: Rule) -> Sequence[Label]:
+    if rule.label is None:
+        return (EVERY,)
+    return comparison.classes() if rule.label == EACH else (comparison.label_named(rule.label),)
+
+
+def _cells(comparison: BoxComparison, rule: Rule) -> Mapping[Place, Cell]:
+    """Return the cells of a rule: shifts x classes x sizes that have objects.
+
+    Raises:
+        UnknownName: No run has this shift or class.
+        SoritesError: No object is of this class and size.
+    """
+    if rule.dial is not None and rule.dial not in (*comparison.shifts, ALL):
+        available = (*comparison.shifts, ALL)
+        raise UnknownName("dial", rule.dial, available, f"These runs have {', '.join(available)}.")
+    shifts = comparison.shifts if rule.dial is None else (rule.dial,)
+    labels = _labels(comparison, rule)
+    name = "map" if rule.metric in DROPS else rule.metric
+    cells = {}
+    for size in _sizes(rule):
+        by_shift = comparison.cells(Quantity(name, rule.conf or 0.0, size))[""]
+        for shift in shifts:
+            for label in labels:
+                cell = by_shift.get((shift, label))
+                if cell is not None and cell.objects:
+                    cells[Place(shift, label, size)] = cell
+    if not cells:
+        raise SoritesError(f"{rule.text!r}: these runs have no object of this class and size.")
+    return cells
+
+
+def _difference_verdicts(
+    rule: Rule, names: Sequence[str], cells: Sequence[Cell], rate: float, estimate: bool
+) -> list[Verdict]:
+    """Test differences of the two detectors by swapping them, jointly over all cells."""
+    # A drop breaks the rule, or a gain.
+    sign = rule.sign if rule.metric in DROPS else -rule.sign
+    margin = sign * rule.plus if rule.metric in DROPS else rule.sign * rule.plus
+    n = [len(cell.samples) for cell in cells]
+    test = swap_test([cell.draws for cell in cells], n, rate, margin, sign)
+    verdicts = []
+    for i, (name, cell) in enumerate(zip(names, cells, strict=True)):
+        draws = cell.draws
+        if not draws.defined:
+            verdicts.append(_undefined(rule, name, n[i]))
+            continue
+        value = draws.drop if rule.metric in DROPS else draws.new
+        limit = rule.plus if rule.metric in DROPS else draws.base + rule.plus
+        if estimate:
+            broken = rule.sign * (value - limit) > TIE
+            verdicts.append(
+                Verdict(rule, name, value, _bound(rule, limit, test, i, margin), limit, broken, n[i])
+            )
+        elif not test.judged[i]:
+            why = too_few(n[i], rate, int(test.judged.sum()) + 1, Support(TERNARY))
+            verdicts.append(Verdict(rule, name, value, None, limit, False, n[i], unjudged=why))
+        else:
+            stated = None
+            if rule.margin is not None:
+                level = float(test.levels[i])
+                excess = detectable(draws, n[i], level, margin, test.share, sign, cell.worth)
+                stated = None if excess is None else margin + excess
+            bound = _bound(rule, limit, test, i, margin)
+            p, broken = float(test.p_family[i]), bool(test.broken[i])
+            verdicts.append(Verdict(rule, name, value, bound, limit, broken, n[i], p, stated))
+    return verdicts
+
+
+def _bound(rule: Rule, limit: float, test: SwapTest, i: int, margin: float) -> float:
+    """Return the bound of the value that the rule limits; a value in [-1, 1]."""
+    excess = float(np.clip(test.bound[i] - margin, -2.0, 2.0))
+    return float(np.clip(limit + rule.sign * excess, -1.0, 1.0))
+
+
+def _undefined(rule: Rule, name: str, n: int) -> Verdict:
+    why = "a detector has no box of this confidence" if rule.metric == "precision" else "there is no object"
+    return Verdict(rule, name, None, None, None, False, n, unjudged=why)
+
+
+def _resampled_verdicts(
+    rule: Rule, names: Sequence[str], cells: Sequence[Cell], rate: float, estimate: bool
+) -> list[Verdict]:
+    """Test limits that are no plain difference (a number, or a multiple of the base) by random halves.
+
+    Each cell has a Bonferroni share of the rate. Where two equal detectors must pass, swaps must agree too.
+    """
+    n = np.array([len(cell.samples) if cell.draws.defined else 0 for cell in cells])
+    judged = judgeable(n, rate, Support(TERNARY))
+    share = rate / max(int(judged.sum()), 1)
+    verdicts = []
+    for i, (name, cell) in enumerate(zip(names, cells, strict=True)):
+        draws = cell.draws
+        if not draws.defined:
+            verdicts.append(_undefined(rule, name, len(cell.samples)))
+            continue
+        limit, count = rule.limit(draws.base), int(n[i])
+        if not judged[i] and not estimate:
+            why = too_few(count, rate, int(judged.sum()) + 1, Support(TERNARY))
+            verdicts.append(Verdict(rule, name, draws.new, None, limit, False, count, unjudged=why))
+            continue
+        least = resampled_bound(
+            draws, lambda base, new: rule.sign * (new - rule.times * base - rule.plus), share
+        )
+        broken = rule.sign * (draws.new - limit) > TIE
+        if not estimate:
+            if rule.beyond_base and swap_test([draws], [count], share, sign=-rule.sign).p[0] > share:
+                least = min(least, 0.0)
+            broken = least > TIE
+        bound = float(np.clip(limit + rule.sign * least, 0.0, 1.0))
+        verdicts.append(Verdict(rule, name, draws.new, bound, limit, broken, count))
+    return verdicts
+
+
+# --- Severities at which objects are lost
+
+
+def _box_severity_verdicts(
+    comparison: BoxComparison, rule: Rule, rate: float, estimate: bool
+) -> list[Verdict]:
+    """Test the severities at which half of the objects are lost; each cell has a share of the rate."""
+    points = _points(comparison, rule)
+    support = Support(TERNARY)
+    enough = judgeable([found.n for found in points.values()], rate, support)
+    share = rate / max(int(enough.sum()), 1)
+    verdicts = []
+    for (place, found), judged in zip(points.items(), enough, strict=True):
+        name = place.named(comparison.labels)
+        if judged or estimate:
+            verdicts.append(severity_verdict(rule, name, found, share, estimate))
+        else:
+            why, limit = too_few(found.n, rate, int(enough.sum()) + 1, support), rule.limit(found.base)
+            verdicts.append(Verdict(rule, name, found.new, None, limit, False, found.n, unjudged=why))
+    return verdicts
+
+
+def _points(comparison: BoxComparison, rule: Rule) -> Mapping[Place, Points]:
+    conf = rule.conf or 0.0
+    every = tuple(comparison.curves(conf))
+    if not every:
+        raise SoritesError(f"{rule.text!r}: no shift of these runs has ordered severities.")
+    if rule.dial is not None and rule.dial not in every:
+        raise UnknownName("dial", rule.dial, every, f"These runs have {', '.join(every)}.")
+    points = {}
+    for size in _sizes(rule):
+        for label in _labels(comparison, rule):
+            for dial in every if rule.dial is None else (rule.dial,):
+                found = comparison.points(conf, dial, label, size)
+                if found is not None:
+                    points[Place(dial, label, size)] = found
+    if not points:
+        raise SoritesError(f"{rule.text!r}: these runs have no object of this class and size.")
+    return points
+
+
+def severity_verdict(rule: Rule, dial: str, points: Points, share: float, estimate: bool) -> Verdict:
+    """Judge one failure severity by its bootstrap bound, and by swaps where equal models must pass.
+
+    The bootstrap alone is too eager if few images changed: it breaks a rule on three lost images.
+    """
+    excess = rule.sign * (points.drawn_new - rule.times * points.drawn_base - rule.plus)
+    limit = rule.limit(points.base)
+    least = float(np.quantile(excess, share, method="lower"))
+    if estimate:
+        broken = rule.sign * (points.new - limit) > TIE
+        return Verdict(rule, dial, points.new, limit + rule.sign * least, limit, broken, points.n)
+    if rule.beyond_base and points.flip_p(rule.sign) > share:
+        least = min(least, 0.0)
+    return Verdict(rule, dial, points.new, limit + rule.sign * least, limit, least > TIE, points.n)

@@ -7,11 +7,12 @@ intervals of it, counted from 1. Lower is nearer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
@@ -25,6 +26,7 @@ from sorites.core.progress import Bar
 from sorites.core.table import RunLike, run_folder, write, write_facts
 from sorites.encoders.features import features
 from sorites.evaluation.engines import ENGINES, Engine
+from sorites.evaluation.facts import decomposition as decompositions
 from sorites.evaluation.facts import encoding as slices
 from sorites.evaluation.facts import neighbours
 from sorites.evaluation.facts.encoding import (
@@ -58,6 +60,7 @@ from sorites.evaluation.storage.shards import read_facts, read_metadata, write_m
 from sorites.evaluation.worker import Running, chosen_engine
 from sorites.io.files import locked, sweep_temporaries
 from sorites.io.paths import is_file
+from sorites.io.readers import lines
 from sorites.io.stores import to_path
 from sorites.io.validation import problems
 from sorites.suites.suite import Distance
@@ -254,8 +257,6 @@ def measure_distance(options: DistanceOptions, bar: Bar | None = None) -> Distan
     )
     with options.reading():
         if options.what is None:
-            from sorites.evaluation.facts.texts import distance_of_file
-
             return distance_of_file(str(options.texts), how, options.labels, Path(options.out), bar)
         where = options.what if isinstance(options.what, str) else str(run_folder(options.what))
         return distance_of(where, how, options.labels, options.out, bar, engine, options.workers)
@@ -422,3 +423,41 @@ def write_published_levels(plan: Plan, folder: Path) -> Path | None:
         rows, {"image_id": pl.String, "sem_level": pl.Int32, "cov_level": pl.Int32}, orient="row"
     )
     return write_facts(folder, "published_levels", facts) if rows else None
+
+
+def distance_of_texts(
+    texts: Iterable[str], how: Distance, labels: Labels | None = None, bar: Bar | None = None
+) -> Distances:
+    """Measure the distances of texts to the in-distribution *images*, with levels; rows are keyed by
+    ``text``.
+
+    IS-OOD sorts its prompts this way before it generates images (Syn-IS, section 2.3). Texts are
+    farther from images than images are, so levels are chosen from the distances of the texts unless
+    ``how`` sets the edges.
+    """
+    sentences = list(texts)
+    if not sentences:
+        raise SoritesError("there are no texts to measure")
+    against = ruler(how, labels, bar)
+    tick = bar("measuring", len(sentences)) if bar else lambda n: None
+    parts = [
+        against.distances(text_features)
+        for text_features in decompositions.text_features(against.encoder, sentences, tick)
+    ]
+    distances = {half: np.concatenate([part[half] for part in parts]) for half in HALVES}
+    return levels_by(against, rows_of("text", sentences, distances), how)
+
+
+def distance_of_file(
+    file: str | Path,
+    how: Distance,
+    labels: str | None = None,
+    out: str | Path = "distance.parquet",
+    bar: Bar | None = None,
+) -> Distances:
+    """Measure the texts of a file, one per line, and write their rows to ``out``."""
+    sentences = lines(Path(file), f"{option('texts', None)} as UTF-8 text with one text per line")
+    space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
+    measured = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
+    write(measured.rows, to_path(out))
+    return measured.having(path=str(out))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,6 @@ import polars as pl
 from sorites import metrics
 from sorites.core import CLEAN
 from sorites.metrics.detection.at_confidence import CONFIDENCE
-from sorites.reports.components.areas import Band, stacked
 from sorites.reports.components.charts import COLOURS, severity_text
 from sorites.reports.components.markup import DASH, Html, count, folded, grid, join, percent, picked, tag
 from sorites.reports.section import Section, add_section
@@ -23,6 +23,8 @@ MAX_PAIRS = 10
 MAX_CLASSES = 6
 RIGHT, MISSED, REST = "#4f9d69", "#9aa0a6", "#d9d4c7"
 BACKGROUND = "background"
+# The size of a drawing of stacked areas.
+WIDTH, HEIGHT = 240.0, 110.0
 Row = dict[str, Any]
 
 
@@ -165,3 +167,46 @@ def _share(row: Row | None, label: int | None) -> str:
 
 def _name(view: View, run_id: str, label: int | None) -> str:
     return BACKGROUND if label is None else view.class_name(run_id, label)
+
+
+@dataclass(frozen=True)
+class Band:
+    """A part of the whole: its name, its colour, and its share at each severity."""
+
+    name: str
+    colour: str
+    shares: Sequence[float]
+
+
+def stacked(severities: Sequence[float], bands: Sequence[Band], alt: str) -> Html:
+    """Return bands on top of each other, the first at the bottom, with a key of their names.
+
+    Args:
+        severities: At least two severities in rising order.
+        bands: The parts, whose shares at a severity add up to 1.
+        alt: The text of the picture.
+    """
+    first, last = severities[0], severities[-1]
+    x = [WIDTH * (severity - first) / (last - first) for severity in severities]
+    floor = [0.0] * len(x)
+    shapes, names = [], []
+    for band in bands:
+        top = [low + share for low, share in zip(floor, band.shares, strict=True)]
+        corners = [*zip(x, top, strict=True), *reversed(list(zip(x, floor, strict=True)))]
+        points = " ".join(f"{across:.1f},{HEIGHT * (1 - up):.1f}" for across, up in corners)
+        shapes.append(tag("polygon", points=points, fill=band.colour))
+        ends = f"{100 * band.shares[0]:.0f} → {100 * band.shares[-1]:.0f} %"
+        names.append(
+            tag("li", tag("i", style=f"background:{band.colour}"), f"{band.name} ", tag("small", ends))
+        )
+        floor = top
+    drawing = tag(
+        "svg",
+        tag("title", alt),
+        *shapes,
+        viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}",
+        preserveAspectRatio="none",
+        role="img",
+        cls="areas",
+    )
+    return tag("div", drawing, tag("ul", *names, cls="key"))

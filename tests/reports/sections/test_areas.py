@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from sorites.reports.components.areas import HEIGHT, WIDTH, Band, stacked
+from sorites.reports.sections.confusion import HEIGHT, WIDTH, Band, stacked
 
 
 def test_bands_lie_on_each_other_and_fill_the_whole() -> None:
