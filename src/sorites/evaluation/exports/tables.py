@@ -21,7 +21,7 @@ def _table(task: Exporting) -> pl.DataFrame:
 
 
 def write_csv(task: Exporting) -> None:
-    """Write ``predictions.csv``; lists are JSON, as ``sorites import --as csv`` reads them."""
+    """Write ``predictions.csv``; lists are JSON, as ``sorites import`` reads them from CSV."""
     table = _table(task)
     nested = [name for name, kind in table.schema.items() if kind.is_nested()]
     texts = [

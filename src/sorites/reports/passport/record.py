@@ -159,7 +159,7 @@ def _tr_24029(passport: AnyPassport) -> list[str]:
         "",
         "### State robustness goals",
         "",
-        PROVIDER + " Sorites sets no goal; a gate (`sorites compare --gate`) states one as rules.",
+        PROVIDER + " Sorites sets no goal; a gate of `sorites compare` states one as rules.",
         "",
         "### Plan and conduct testing",
         "",
