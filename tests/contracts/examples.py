@@ -125,6 +125,16 @@ def openvino(folder: Path) -> str:
     return f"openvino:{spec.removeprefix('onnx:')}"
 
 
+def tflite(folder: Path) -> str:
+    """A linear layer in a file of TensorFlow Lite."""
+    pytest.importorskip("ai_edge_litert", reason="needs: pip install 'sorites[tflite]'")
+    from tests.models import lite_graphs
+
+    path = lite_graphs.build(folder / "m.tflite")
+    (folder / "m.tflite.json").write_text(json.dumps({"labels": list("abcde")}))
+    return f"tflite:{path}"
+
+
 MODELS: Mapping[str, Maker] = {
     "boxes": boxes,
     "crops": crops,
@@ -136,6 +146,7 @@ MODELS: Mapping[str, Maker] = {
     "open_clip": open_clip,
     "openvino": openvino,
     "python": python,
+    "tflite": tflite,
     "timm": timm,
     "torchvision": torchvision,
     "trained": trained,

@@ -33,6 +33,7 @@ OTHERS = (
     "maite",
     "onnx",
     "openvino",
+    "tflite",
     "picodet",
     "python",
     "lite1",

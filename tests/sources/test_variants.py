@@ -54,6 +54,31 @@ def test_a_tree_of_corruptions_with_clean_images(tmp_path: Path) -> None:
     assert all(sample.framed for sample in samples)
 
 
+def test_folders_of_parameters_are_ranked(tmp_path: Path) -> None:
+    """ImageNet-C-bar: its script names folders by the parameter with two decimals."""
+    for parameter in ("0.80", "10.60", "1.60", "2.40", "4.00"):
+        photo(tmp_path / "blue_noise_sample" / parameter / CAT / "1.JPEG", 50)
+    samples = list(sorites.source(f"variants:{tmp_path}"))
+    found = {
+        (
+            sample.setting.severity,
+            sample.load().shape[0],
+            str(sample.image).split("blue_noise_sample")[1][1:5],
+        )
+        for sample in samples
+    }
+    assert {(severity, name) for severity, _, name in found} == {
+        (1.0, "0.80"),
+        (2.0, "1.60"),
+        (3.0, "2.40"),
+        (4.0, "4.00"),
+        (5.0, "10.6"),
+    }
+    (tmp_path / "blue_noise_sample" / "2.40").rename(tmp_path / "elsewhere")
+    with pytest.raises(SoritesError, match="expected all 5, got 4"):
+        list(sorites.source(f"variants:{tmp_path}"))
+
+
 def test_arrays_of_cifar(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     stack, clean = rng.integers(0, 256, (10, 8, 8, 3), np.uint8), rng.integers(0, 256, (4, 8, 8, 3), np.uint8)

@@ -142,10 +142,10 @@ def _parts(network: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def one_pass(network: Any, wants: Input) -> nn.Module | None:
     """Return a module that gives logits and features, or None if they cannot be separated."""
     combined = with_features(network, _parts)
-    return combined if _agree(combined, network, wants) else None
+    return combined if agrees(combined, network, wants) else None
 
 
-def _agree(combined: nn.Module, network: nn.Module, wants: Input) -> bool:
+def agrees(combined: nn.Module, network: nn.Module, wants: Input) -> bool:
     """Return whether features and classifier give the logits of the network, which distilled networks and
     some others do not.
     """

@@ -1,5 +1,5 @@
-"""Use a torchvision detector: ``torchvision:NAME@weights.pth``, or ``torchvision:NAME@COCO_V1`` to download
-published weights.
+"""Use a detector of torchvision: ``torchvision:NAME@weights.pth``, or ``torchvision:NAME@COCO_V1`` to
+download published weights.
 
 For classes other than COCO's, pass ``?labels=FILE`` with one class name per line, in the order of the class
 numbers, which start at 1. Torchvision detectors resize and normalise images themselves and return boxes in
@@ -9,7 +9,6 @@ detector allows it.
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from sorites.core.compute.arithmetic import reproducible
 from sorites.core.compute.torch_tools import compute_options, device_of, import_with_torchvision
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.rng import digest
-from sorites.io.hub import download_error
+from sorites.models import torchvision as classifiers
 from sorites.models.detectors.config import Classes, classes_of
 from sorites.models.detectors.forms import boxes_of
 from sorites.models.detectors.results import say
@@ -35,16 +34,19 @@ SCORE_THRESHOLD = 0.001
 
 @add_model
 def torchvision(argument: str | None) -> Model:
-    """Run a torchvision detector (torchvision:NAME@WEIGHTS) with weights from a file or published ones."""
+    """Run a classifier or detector of torchvision (torchvision:NAME@WEIGHTS): a file or published weights."""
     text, _, query = (argument or "").partition("?")
     name, _, weights = text.partition("@")
     if not name or not weights:
         raise SoritesError(
-            f"model torchvision: expected a detector and its weights, got {argument or 'nothing'}. Use"
+            f"model torchvision: expected a name and its weights, got {argument or 'nothing'}. Use"
             " torchvision:NAME@weights.pth, or torchvision:NAME@DEFAULT to download the published weights."
         )
-    classes = _classes(query)
     library = import_with_torchvision("torchvision", "model torchvision", "timm")
+    if name in classifiers.names(library):
+        return classifiers.classifier(library, f"torchvision:{argument}", name, weights, query)
+    classes = _classes(query)
+    _check_name(library, name)
     _refuse_without_operators(library)
     module = _load(library, name, weights, classes).eval()
     lowered = _lower_threshold(module)
@@ -92,16 +94,21 @@ def _refuse_without_operators(library: Any) -> None:
         ) from error
 
 
-def _load(library: Any, name: str, weights: str, classes: Classes) -> Any:
+def _check_name(library: Any, name: str) -> None:
     available = library.models.list_models(module=library.models.detection)
     if name not in available:
-        raise UnknownName("detector of torchvision", name, available, f"There are {', '.join(available)}.")
+        known = [*available, *classifiers.names(library)]
+        raise UnknownName("model of torchvision", name, known, f"Its detectors: {', '.join(available)}.")
+
+
+def _load(library: Any, name: str, weights: str, classes: Classes) -> Any:
     count = 91 if classes.places is None else len(classes.places)
     if not Path(weights).is_file():
         return _published(library, name, weights)
+    state = classifiers.state_of(weights, "the detector's state_dict")
     module = library.models.get_model(name, weights=None, weights_backbone=None, num_classes=count)
     try:
-        module.load_state_dict(_state(weights))
+        module.load_state_dict(state)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
         raise SoritesError(
@@ -118,27 +125,7 @@ def _published(library: Any, name: str, weights: str) -> Any:
             f"no weights file {weights}, and {name} has no published weights of that name; available:"
             f" {', '.join(tags)}"
         )
-    try:
-        return library.models.get_model(name, weights=weights)
-    except Exception as error:  # a missing network and a refusing host raise different errors
-        instead = f"Use a file: torchvision:{name}@weights.pth"
-        raise download_error(f"the published weights of torchvision:{name}", error, instead) from error
-
-
-def _state(path: str) -> dict[str, Any]:
-    import torch
-
-    try:
-        return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except pickle.UnpicklingError as error:
-        raise SoritesError(
-            f"{path} contains more than tensors and is not loaded. Save only the detector's state_dict."
-        ) from error
-    except Exception as error:  # torch raises many kinds of errors for truncated or invalid files
-        reason = str(error).strip().split("\n")[0]
-        raise SoritesError(
-            f"{path} is not a weights file ({reason}). Expected a torch file with a state_dict."
-        ) from error
+    return classifiers.published(library, name, weights)
 
 
 def _lower_threshold(module: Any) -> bool:

@@ -1,7 +1,9 @@
 """Read released variants of a dataset: images that were corrupted, redrawn or collected by others.
 
     DIR/<corruption>/<severity>/<class>/<image>     ImageNet-C, ImageNet-C-bar, 3DCC, Tiny-ImageNet-C; a
-                                                    folder of groups above corruptions is their family
+                                                    folder of groups above corruptions is their family.
+                                                    ImageNet-C-bar names its five folders by a parameter
+                                                    (2.35, 3.20, ...): their order is the severity
     DIR/<corruption>.npy, DIR/labels.npy            CIFAR-10-C, CIFAR-100-C, CIFAR-10-C-bar: 8-bit images, one
                                                     fifth of the rows per severity
     DIR/<class>/<image>                             ImageNet-A, -R, -Sketch, -V2, ObjectNet: one named shift
@@ -46,6 +48,8 @@ MAX_GROUPS = 2
 # The number of an image of ImageNet's validation set, by which the ReaL labels are ordered.
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
 _WNID = re.compile(r"n\d{8}")
+# Names of folders of severities: a whole number, or a parameter with decimals (ImageNet-C-bar).
+_PARAMETER = re.compile(r"\d{1,3}(\.\d+)?")
 
 
 @dataclass
@@ -251,12 +255,26 @@ def _trees(
 def _corruptions(folder: Path, depth: int = 0) -> Iterator[tuple[Path, str]]:
     """Yield the folders of corruptions and their family: their folders are numbers with classes in them."""
     below = subfolders(folder)
-    numbered = [path for path in below if parse_integer(path.name) is not None]
+    numbered = [path for path in below if _PARAMETER.fullmatch(path.name)]
     if numbered and len(numbered) == len(below) and any(map(_has_images, numbered)):
         yield folder, folder.parent.name if depth > 1 else ""
     elif depth < MAX_GROUPS:
         for path in below:
             yield from _corruptions(path, depth + 1)
+
+
+def _by_level(folder: Path) -> list[tuple[int, Path]]:
+    """Return the folders of a corruption with their severity: a number, or the rank of a parameter."""
+    paths = sorted(subfolders(folder), key=lambda path: float(path.name))
+    numbers = [parse_integer(path.name) for path in paths]
+    if None not in numbers:
+        return [(number or 0, path) for number, path in zip(numbers, paths, strict=True)]
+    if len(paths) != SEVERITIES:
+        raise SoritesError(
+            f"{folder}: its folders are named by a parameter ({paths[0].name}), so their order is the"
+            f" severity; expected all {SEVERITIES}, got {len(paths)}"
+        )
+    return list(enumerate(paths, 1))
 
 
 def _has_images(folder: Path) -> bool:
@@ -280,8 +298,7 @@ def _images(folder: Path, classes: Classes) -> Iterator[tuple[str, Path, frozens
 def _corrupted(
     folder: Path, family: str, levels: frozenset[int] | None, classes: Classes
 ) -> Iterator[Sample]:
-    for path in sorted(subfolders(folder), key=lambda path: int(path.name)):
-        level = int(path.name)
+    for level, path in _by_level(folder):
         if level < 1 or (levels is not None and level not in levels):
             continue
         setting = Setting(float(level), level=level)
