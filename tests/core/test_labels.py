@@ -124,3 +124,34 @@ def test_open_labels_take_in_any_class_and_keep_its_number() -> None:
     assert open_labels().find("scratched") == 1000
     with pytest.raises(SoritesError, match="no class named 'scratched'"):
         imagenet().find("scratched")
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("TrafficLights", 0),
+        ("traffic-lights", 0),
+        ("n09999999 lamp, Traffic light", 0),
+        ("Buses", 1),
+        ("butterflies", 2),
+        ("butter fly", 2),
+    ],
+)
+def test_similar_names_are_recorded(name: str, label: int) -> None:
+    space = labels(["traffic light", "bus", "butterfly"])
+    assert space.find(name) == label
+    assert space.loose == {name: label}
+
+
+def test_similar_names_of_several_classes_are_refused() -> None:
+    space = labels(["cat", "dog"])
+    with pytest.raises(SoritesError, match="It is similar to cat and dog; use one of these names"):
+        space.find("cats, dogs")
+    with pytest.raises(SoritesError, match="no class named 'caat'. Did you mean cat"):
+        space.find("caat")
+    assert imagenet().similar("n02123045_tabby") == (281,)
+    assert imagenet().similar("crane") == imagenet().similar("cranes") == ()
+    assert imagenet().loose == {}
+    # Other sources may have classes with similar names of their own.
+    own = open_labels()
+    assert own.find("tabbies") == 1000

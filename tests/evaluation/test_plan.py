@@ -11,6 +11,7 @@ import sorites
 from sorites import core
 from sorites.core import CLEAN, Generated, Model, Outputs, Sample, Setting, Source, table
 from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet, labels
 from sorites.core.table import KEY
 from sorites.evaluation import plan
 from sorites.evaluation.plan import Plan, Unit
@@ -224,3 +225,13 @@ def test_units_grow_with_the_plan_and_a_folder_keeps_their_size(
     assert grown.sort(KEY).equals(usual.sort(KEY))
     monkeypatch.undo()
     assert sorites.run(small, models=[tiny()], out=tmp_path / "grown").collect().equals(grown)
+
+
+def test_classes_of_a_model_with_similar_names_are_matched() -> None:
+    found = plan._similar_columns(("Dogs", "Cat", "lorry, truck"), labels(["cat", "dog", "truck"]))
+    assert found == {"cat": 1, "dog": 0, "truck": 2}
+    assert plan._similar_columns(("cat", "dog"), labels(["cat", "dog"])) == {}
+    # A class without a partner on both sides: these are other classes.
+    assert plan._similar_columns(("Cats", "ship"), labels(["cat", "dog"])) == {}
+    assert plan._similar_columns(("cat", "Cats"), labels(["cat", "dog"])) == {}
+    assert plan._similar_columns(imagenet().ids, labels(["tabby", "tench"])) == {"tabby": 281, "tench": 0}

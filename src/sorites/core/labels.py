@@ -19,6 +19,23 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_\-]+", " ", name).strip().lower()
 
 
+_WNID = re.compile(r"\bn\d{8}\b")
+
+
+def _letters(name: str) -> str:
+    """Return a name without spaces and signs."""
+    return re.sub(r"[\W_]+", "", name.lower())
+
+
+def _forms(letters: str) -> set[str]:
+    """Return a name, and as singular and plural."""
+    forms = {letters, f"{letters}s", f"{letters}es"}
+    if len(letters) > 3:
+        forms |= {letters.removesuffix("s"), letters.removesuffix("es")}
+        forms.add(re.sub("ies$", "y", letters))
+    return forms
+
+
 @dataclass(frozen=True)
 class Labels:
     """A label space.
@@ -27,11 +44,13 @@ class Labels:
         ids: ``ids[i]`` identifies label ``i`` in files and tables.
         names: ``names[i]`` is its display name.
         aliases: Further normalised names.
+        loose: The names that were only similar to that of their class, with its label, as they are found.
     """
 
     ids: tuple[str, ...]
     names: tuple[str, ...]
     aliases: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+    loose: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -48,26 +67,61 @@ class Labels:
 
         Args:
             name: An id, a name, an alias, or a position such as ``"281"``; case, spaces, underscores and
-                hyphens do not matter.
+                hyphens do not matter. Otherwise a name that is similar to those of one class (``similar``).
 
         Returns:
             The label as an integer.
 
         Raises:
-            UnknownName: No label is called that.
+            UnknownName: No label is called that, or several have similar names.
 
         Example:
             >>> imagenet().find("Tabby-Cat") == imagenet().find("n02123045") == imagenet().find("281")
             True
         """
+        label = self._exact(name)
+        if label is not None:
+            return label
+        similar = self.similar(name)
+        if len(similar) == 1:
+            return self.loose.setdefault(name, similar[0])
+        if similar:
+            fitting = " and ".join(self.names[each] for each in similar)
+            raise UnknownName("class", name, (), f"It is similar to {fitting}; use one of these names.")
+        plain = _plain(name)
+        twins = [candidate for candidate in self._index if candidate.startswith(f"{plain} (")]
+        raise UnknownName("class", name, twins or self._index)
+
+    def _exact(self, name: str) -> int | None:
         plain = _plain(name)
         if plain in self._index:
             return self._index[plain]
         position = parse_integer(name)
-        if position is not None and position < len(self):
-            return position
-        twins = [candidate for candidate in self._index if candidate.startswith(f"{plain} (")]
-        raise UnknownName("class", name, twins or self._index)
+        return position if position is not None and position < len(self) else None
+
+    @functools.cached_property
+    def _by_letters(self) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for name, label in self._index.items():
+            for part in (name, *name.split(",")):
+                found.setdefault(_letters(part), set()).add(label)
+        return found
+
+    def similar(self, name: str) -> tuple[int, ...]:
+        """Return the labels with similar names: written together, in the plural, one of several names
+        separated by commas, or a WordNet id among other words.
+
+        Example:
+            >>> labels(["traffic light", "cat"]).similar("TrafficLights, signals")
+            (0,)
+        """
+        ids = (self._index.get(id_) for id_ in _WNID.findall(_plain(name)))
+        named = {label for label in ids if label is not None}
+        if not named:
+            parts = filter(None, map(_letters, name.split(",")))
+            forms = (form for part in parts for form in _forms(part))
+            named = {label for form in forms for label in self._by_letters.get(form, ())}
+        return tuple(sorted(named))
 
     def get(self, *names: str) -> int | None:
         """Return the label of the first of ``names`` that exists, or None."""
@@ -83,10 +137,19 @@ class OpenLabels(Labels):
         plain = _plain(name)
         if plain in self.aliases:
             return self.aliases[plain]
-        try:
-            return super().find(name)
-        except UnknownName:
-            return self.aliases.setdefault(plain, len(self) + len(self.aliases))
+        label = self._exact(name)
+        return self.aliases.setdefault(plain, len(self) + len(self.aliases)) if label is None else label
+
+
+def matched_text(pairs: Iterable[tuple[str, str]], most: int = 5) -> str:
+    """Return names and the classes that they were taken for, the first few written out.
+
+    Example:
+        >>> matched_text([("Cats", "cat")])
+        "'Cats' as cat"
+    """
+    texts = [f"{name!r} as {label}" for name, label in pairs]
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
 def class_name(labels: Labels | None, label: int | None) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from sorites.core.errors import SoritesError, UnknownName
-from sorites.core.labels import Labels, imagenet
+from sorites.core.errors import Notice, SoritesError, UnknownName, tell
+from sorites.core.labels import Labels, imagenet, matched_text
 from sorites.core.packed import packed
 from sorites.core.registry import PREFIX, Registry
 from sorites.core.samples import (
@@ -302,12 +302,24 @@ def source(spec: str, labels: Labels | None = None) -> Source:
         3
     """
     name, argument = split_spec(spec)
-    read = SOURCES.get(name)
+    read, space = SOURCES.get(name), labels or imagenet()
+    if type(space) is Labels:
+        space = replace(space, loose={})
     try:
-        return Source(name, packed(read(argument, labels or imagenet())))
+        samples = packed(read(argument, space))
+        _note_similar(spec, space)
+        return Source(name, samples)
     except OSError as error:  # no permission, name too long, circular link
         where = f"{error.filename}: " if error.filename else ""
         raise SoritesError(f"source {name}: cannot read {where}{reason(error)}") from error
+
+
+def _note_similar(spec: str, labels: Labels) -> None:
+    """Show the class names of a source that are only similar to those of the label space."""
+    if labels.loose:
+        shown = matched_text((name, labels.names[label]) for name, label in labels.loose.items())
+        text = f"{spec}: class names taken for similar ones: {shown}. If one is wrong, rename it"
+        tell(Notice(text, code="similar_classes", matched=dict(labels.loose)), stacklevel=3)
 
 
 def model(spec: str) -> Model:

@@ -34,8 +34,8 @@ from sorites.core import (
 )
 from sorites.core.compute.passes import then
 from sorites.core.compute.torch_tools import ComputeOptions, use_compute_options
-from sorites.core.errors import SoritesError, UnknownName
-from sorites.core.labels import Labels, OpenLabels
+from sorites.core.errors import Notice, SoritesError, UnknownName, tell
+from sorites.core.labels import Labels, OpenLabels, imagenet, matched_text
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
 from sorites.core.packed import ById, PackedSamples, as_packed, concatenate, packed
@@ -538,7 +538,9 @@ def _make(
     _check_refinable(suite, grouping)
     arm_second_interrupt()
     has_boxes = any(sample.ground_truth is not None for sample in itertools.islice(first, 1))
-    loaded, cut = _restricted_models(load_models(suite, models, labels, load), labels, has_boxes)
+    whole = load_models(suite, models, labels, load)
+    _note_similar(whole, labels)
+    loaded, cut = _restricted_models(whole, labels, has_boxes)
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
     scorers = {name: core.scorer(name) for name in scorer_names(suite)}
     with use_compute_options(ComputeOptions(suite.device, suite.precision)):
@@ -675,10 +677,15 @@ def _restricted_models(
         and len(_columns(model, labels, has_boxes).places) < len(model.labels)
     ]
     reduced = {
-        name: restricted(model, _columns(model, labels).places) if name in cut else model
+        name: _reduced(model, _columns(model, labels), labels) if name in cut else model
         for name, model in models.items()
     }
     return reduced, cut
+
+
+def _reduced(model: Model, columns: Columns, labels: Labels) -> Model:
+    """Return the model with the columns of the suite's classes, which are named as in the suite."""
+    return replace(restricted(model, columns.places), labels=tuple(labels.ids[i] for i in columns.labels))
 
 
 def _within(
@@ -722,8 +729,43 @@ def _clean_images(suite: Suite, clean: PackedSamples) -> CleanImages:
     return CleanImages(suite, clean, MAX_FRAMED_BYTES if suite.frame else 0)
 
 
+def _similar_columns(own: Sequence[str], labels: Labels) -> dict[str, int]:
+    """Return the columns of a classifier by class id of the suite, for classes with similar names only.
+
+    There are none if classes of both remain without a partner: such a model has other classes.
+    """
+    columns = dict(zip(own, range(len(own)), strict=False))
+    if all(id_ in columns for id_ in labels.ids):
+        return {}
+    space = imagenet() if tuple(own) == imagenet().ids else Labels(tuple(own), tuple(own))
+    taken = {columns[id_] for id_ in labels.ids if id_ in columns}
+    found: dict[str, int] = {}
+    for id_, name in zip(labels.ids, labels.names, strict=True):
+        column = None if id_ in columns else space.get(id_, name)
+        similar = () if id_ in columns else (column,) if column is not None else space.similar(name)
+        if len(similar) == 1 and similar[0] not in taken:
+            found[id_] = similar[0]
+            taken.add(similar[0])
+    complete = len(taken) in (len(labels), len(own))
+    return found if complete else {}
+
+
+def _note_similar(models: Mapping[str, Model], labels: Labels) -> None:
+    """Show the classes of classifiers that were matched by similar names."""
+    for name, model in models.items():
+        if model.output != "label" or not model.labels:
+            continue
+        found = _similar_columns(model.labels, labels)
+        if found:
+            shown = matched_text((model.labels[column], id_) for id_, column in found.items())
+            text = f"model {name}: classes taken for similar ones of the suite: {shown}"
+            tell(Notice(text, code="similar_classes", matched=found), stacklevel=2)
+
+
 def _columns(model: Model, labels: Labels, boxed: bool = False) -> Columns:
     column_of = {id_: column for column, id_ in enumerate(model.labels or labels.ids)}
+    if model.output == "label" and model.labels:
+        column_of |= _similar_columns(model.labels, labels)
     # Classes of detectors are matched by name: "traffic_light" is "traffic light".
     if model.output == "boxes" and model.labels:
         own, names = Labels(model.labels, model.labels), zip(labels.ids, labels.names, strict=True)

@@ -153,12 +153,12 @@ def _label(id_: str, by_name: dict[str, int | None], root: Path, labels: Labels)
 
 def _class(name: str, root: Path, labels: Labels) -> int:
     """Return the label called ``name``: by the whole name, or by its leading index or WordNet id."""
+    numbered = _NUMBERED.match(name)
+    if numbered and labels.get(name) is None and _is_label(numbered[1], labels):
+        return labels.find(numbered[1])
     try:
         return labels.find(name)
     except SoritesError as error:
-        numbered = _NUMBERED.match(name)
-        if numbered and _is_label(numbered[1], labels):
-            return labels.find(numbered[1])
         raise SoritesError(f"{root / name}: {error} {_advice(root / name, labels)}") from None
 
 

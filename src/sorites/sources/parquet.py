@@ -172,13 +172,13 @@ def find_label(file: Path, value: Any, names: Sequence[str], labels: Labels) -> 
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise SoritesError(f"{file}: expected labels as class names or indices, got {value!r}")
     spelled = names[value] if isinstance(value, int) and 0 <= value < len(names) else str(value)
+    label = labels.get(spelled, spelled.partition(",")[0])
+    if label is not None:
+        return label
     try:
         return labels.find(spelled)
-    except SoritesError:
-        try:
-            return labels.find(spelled.partition(",")[0])
-        except SoritesError as error:
-            raise SoritesError(f"{file}: {error}") from None
+    except SoritesError as error:
+        raise SoritesError(f"{file}: {error}") from None
 
 
 def load(ref: FileRef, image: str, row: int, id_: str) -> ImageU8:
