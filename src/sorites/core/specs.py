@@ -85,6 +85,7 @@ _FILES: Mapping[str, Mapping[str, str]] = {
     },
     "model": {
         ".onnx": "onnx:{}",
+        ".tflite": "tflite:{}",
         ".pth": "timm:NAME@{}",
         ".pt": "timm:NAME@{}",
         ".safetensors": "timm:NAME@{}",
