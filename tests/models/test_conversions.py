@@ -11,17 +11,24 @@ import pytest
 from PIL import Image
 
 import sorites
+from sorites.core import ImageU8
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "conversions.py"
 
 
+def scene(seed: int) -> ImageU8:
+    """Blurred colours with a little noise."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (9, 12, 3), np.uint8))
+    large = np.asarray(small.resize((320, 240), Image.Resampling.BICUBIC), np.float64)
+    return np.clip(large + rng.normal(0, 6, large.shape), 0, 255).astype(np.uint8)
+
+
 @pytest.mark.slow
 def test_the_recipe_of_conversions(tmp_path: Path) -> None:
-    stamps = list(sorites.source("stamps"))
-    for i, sample in enumerate(stamps[:4]):
-        folder = tmp_path / "calibration" / str(sample.label)
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(sample.image.load()).save(folder / f"{i}.png")
+    (tmp_path / "calibration").mkdir()
+    for i in range(4):
+        Image.fromarray(scene(i)).save(tmp_path / "calibration" / f"{i}.png")
     command = [
         sys.executable,
         str(EXAMPLE),
@@ -31,11 +38,11 @@ def test_the_recipe_of_conversions(tmp_path: Path) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    images = [sample.image.load() for sample in stamps[4:8]]
+    images = [scene(i) for i in range(4, 8)]
     torch = sorites.model("lite0")
     expected = torch(images).logits
     assert expected is not None
-    sizes, gaps = {}, {}
+    sizes, correlations = {}, {}
     for name in ("net", "dynamic", "static"):
         model = sorites.model(f"onnx:{tmp_path / 'out' / name}.onnx")
         assert model.labels == torch.labels
@@ -44,10 +51,10 @@ def test_the_recipe_of_conversions(tmp_path: Path) -> None:
         )
         logits = model(images).logits
         assert logits is not None
-        gaps[name] = float(np.corrcoef(logits.ravel(), expected.ravel())[0, 1])
+        correlations[name] = float(np.corrcoef(logits.ravel(), expected.ravel())[0, 1])
         sizes[name] = (tmp_path / "out" / f"{name}.onnx").stat().st_size
         if name == "net":
             assert np.allclose(logits, expected, atol=1e-4)
-    assert 0.9 < gaps["static"] < 1
-    assert 0.9 < gaps["dynamic"] < 1
+    assert 0.7 < correlations["static"] < 0.99999, correlations
+    assert 0.7 < correlations["dynamic"] < 0.99999, correlations
     assert max(sizes["static"], sizes["dynamic"]) < 0.35 * sizes["net"]
