@@ -10,7 +10,7 @@ from PIL import Image as Pillow
 
 import sorites
 from sorites.core import source
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
 from sorites.core.labels import Labels
 
 CLASSES = Labels(("cat", "dog"), ("cat", "dog"))
@@ -83,3 +83,15 @@ def test_a_missing_file_is_an_error_row(folder: Path) -> None:
     clean = run.collect().filter(shift="clean").sort("sample_id")
     assert clean["correct"].to_list() == [True, True, None]
     assert clean["error"].is_null().to_list() == [True, True, False]
+
+
+def test_similar_class_names_are_shown(tmp_path: Path) -> None:
+    Pillow.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "list.csv").write_text("image,label\na.png,Tabbies\n")
+    with pytest.warns(Notice, match="'Tabbies' as tabby") as noted:
+        (sample,) = sorites.source(f"csv:{tmp_path / 'list.csv'}")
+    assert sample.label == 281
+    assert noted[0].message.code == "similar_classes"  # type: ignore[union-attr]
+    (tmp_path / "list.csv").write_text("image,label\na.png,taby\n")
+    with pytest.raises(SoritesError, match="no class named 'taby'. Did you mean tabby"):
+        sorites.source(f"csv:{tmp_path / 'list.csv'}")
