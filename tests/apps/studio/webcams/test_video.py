@@ -275,7 +275,8 @@ def test_a_stream_photographs_chromium_unattended(browser: Any, ffmpeg: str, tmp
         thread.join(30)
         page.close()
         streaming.terminate()
-        streaming.wait(10)
+        with contextlib.suppress(BrokenPipeError):
+            streaming.communicate(timeout=10)
     (done,) = ended
     assert isinstance(done, Summary), done
     assert (done.wanted, done.suspicious) == (6, {})
