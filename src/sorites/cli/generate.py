@@ -241,7 +241,7 @@ def check(
     print_frame(checked.cut, format)
     if checked.nearest is not None:
         say(f"wrote {checked.nearest}")
-    say(f"next: sorites run cns_bench --source cns_bench:{folder}", err=True)
+    _say_next(folder, err=True)
 
 
 @app.command()
@@ -628,11 +628,12 @@ def _learn_from_pairs(
 ) -> list[Path]:
     from sorites import core
     from sorites.apps.generation.concepts import label_space, labels_of
-    from sorites.apps.generation.image_pairs import learn_sliders
+    from sorites.apps.generation.image_pairs import learn_sliders, require_pairs
     from sorites.core.progress import bars
 
     space = label_space(asked)
     numbered, samples = labels_of(asked, space), core.source(source, space).samples
+    require_pairs(asked, samples, numbered, shifts)
     pipe = opening()
     with bars() as bar:
         return learn_sliders(
@@ -798,7 +799,7 @@ def images(
             safety=judge,
         )
     say(f"wrote {len(rows)} images to {out}\nnext: sorites generate check {out}")
-    _say_next(out)
+    _say_next(out, head="     ")
 
 
 def _holding(control: str | None, image: str | None, scale: float | None) -> tuple[str, str, float] | None:
@@ -843,10 +844,10 @@ def _batch(text: str, pipe: Pipe, drawing: SamplerOptions) -> int:
     return number
 
 
-def _say_next(out: Path, metrics: tuple[str, ...] = ()) -> None:
+def _say_next(out: Path, metrics: tuple[str, ...] = (), head: str = "next:", err: bool = False) -> None:
     labels = out / "labels.txt"
     known = f" --labels {labels}" if labels.is_file() else ""
-    say(f"{'next:' if metrics else '     '} sorites run cns_bench --source cns_bench:{out}{known} --out RUN")
+    say(f"{head} sorites run cns_bench --source cns_bench:{out}{known} --out RUN", err=err)
     if metrics:
         say(f"      sorites metrics RUN {metrics[0]}; also {', '.join(metrics[1:])}")
 
