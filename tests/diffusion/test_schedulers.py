@@ -159,6 +159,7 @@ def test_a_key_that_no_scheduler_knows_is_refused(folder_of: Any) -> None:
     assert "clip_sample" in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(allowed_classes()))
 def test_every_mutated_key_is_refused(name: str, tmp_path: Path) -> None:
     """The configuration that diffusers writes is read; each of its keys misspelt in eight ways is not."""
