@@ -17,13 +17,13 @@ from sorites.core.messages import parameter
 Z = 1.959963984540054
 
 
-def wilson_interval(value: pl.Expr, n: pl.Expr) -> dict[str, pl.Expr]:
+def wilson_interval(value: pl.Expr, n: pl.Expr, z: pl.Expr | float = Z) -> dict[str, pl.Expr]:
     """Return ``low`` and ``high`` of a share observed in ``n`` independent rows (Wilson 1927); null where
     ``n`` is 0.
     """
-    shrink = 1 + Z**2 / n
-    middle = (value + Z**2 / (2 * n)) / shrink
-    half = (Z / shrink) * (value * (1 - value) / n + (Z / (2 * n)) ** 2).sqrt()
+    shrink = 1 + z**2 / n
+    middle = (value + z**2 / (2 * n)) / shrink
+    half = (z / shrink) * (value * (1 - value) / n + (z / (2 * n)) ** 2).sqrt()
     return {
         "low": pl.when(n > 0).then((middle - half).clip(0, 1)),
         "high": pl.when(n > 0).then((middle + half).clip(0, 1)),
@@ -37,7 +37,12 @@ def normal_interval(value: pl.Expr, variance: pl.Expr, z: float = Z) -> dict[str
 
 
 def clustered_wilson_interval(
-    value: pl.Expr, spread: pl.Expr, n: pl.Expr, rows: pl.Expr, largest: pl.Expr | None = None
+    value: pl.Expr,
+    spread: pl.Expr,
+    n: pl.Expr,
+    rows: pl.Expr,
+    largest: pl.Expr | None = None,
+    z: pl.Expr | float = Z,
 ) -> dict[str, pl.Expr]:
     """Return Wilson's interval of a mean over ``n`` samples with several images each.
 
@@ -54,13 +59,14 @@ def clustered_wilson_interval(
         n: The number of samples.
         rows: The number of images.
         largest: The design effect of identical images; by default the images per sample.
+        z: The normal quantile of the interval.
     """
     varies, size = value * (1 - value), rows / n if largest is None else largest
     estimate = rows * spread.clip(0) / ((n - 1).clip(1) * varies)
     effect = pl.when(varies > 0).then(estimate.clip(1, None)).otherwise(size)
     effect = pl.min_horizontal(effect, size)
     errors = rows * pl.min_horizontal(value, 1 - value).clip(0) / effect
-    return wilson_interval(value, rows / ((errors * effect + size) / (errors + 1)))
+    return wilson_interval(value, rows / ((errors * effect + size) / (errors + 1)), z)
 
 
 def clustered_share(
@@ -110,12 +116,17 @@ def cluster_sums(
     )
 
 
-def share_intervals(sums: pl.LazyFrame, keys: Sequence[str], *further: str) -> pl.LazyFrame:
-    """Return the shares and intervals of ``clustered_share`` from the sums of ``cluster_sums``."""
+def share_intervals(
+    sums: pl.LazyFrame, keys: Sequence[str], *further: str, z: pl.Expr | float = Z
+) -> pl.LazyFrame:
+    """Return the shares and intervals of ``clustered_share`` from the sums of ``cluster_sums``.
+
+    ``z`` is the normal quantile of the intervals.
+    """
     n, samples, value = pl.col("n"), pl.col("samples"), pl.col("value")
     shares = sums.with_columns(value=pl.when(n > 0).then(pl.col("hits") / n))
     residual = pl.col("hh") - 2 * value * pl.col("hr") + value**2 * pl.col("rr")
-    bounds = clustered_wilson_interval(value, samples * residual / n**2, samples, n, pl.col("rr") / n)
+    bounds = clustered_wilson_interval(value, samples * residual / n**2, samples, n, pl.col("rr") / n, z)
     return shares.with_columns(**bounds).select(*keys, "value", "n", "samples", "low", "high", *further)
 
 
