@@ -43,14 +43,24 @@ class BlockProduct:
         Args:
             rows: At most ``ROWS_PER_BLOCK`` rows, N x D.
         """
+        spread = self.spread_product(rows)
+        if self._chosen is self._all:
+            return spread
+        return np.take(spread, self._even, axis=1, out=self._chosen[: len(rows)], mode="clip")
+
+    def spread_product(self, rows: Narrow) -> Narrow:
+        """Return the same with the unused columns, which are 0."""
         block = rows
         if len(rows) < ROWS_PER_BLOCK:
             block = np.zeros((ROWS_PER_BLOCK, rows.shape[1]), np.float32)
             block[: len(rows)] = rows
-        np.matmul(block, self._matrix, out=self._all)
-        if self._chosen is not self._all:
-            np.take(self._all, self._even, axis=1, out=self._chosen, mode="clip")
-        return self._chosen[: len(rows)]
+        return np.matmul(block, self._matrix, out=self._all)[: len(rows)]
+
+    def spread(self, values: Narrow, rest: float) -> Narrow:
+        """Return one value for each column of ``spread_product``: ``rest`` for the unused ones."""
+        spread = np.full(self._all.shape[1], rest, np.float32)
+        spread[self._even] = values
+        return spread
 
 
 def block_product(columns: Narrow) -> BlockProduct | None:

@@ -101,11 +101,12 @@ class _ClippingScorer(_HeadScorer):
         if product is None:
             return self._corrected(rows, logits_of(outputs, self.name, len(weight)))
         features = np.empty((ROWS_PER_BLOCK, weight.shape[1]), np.float32)
+        spread_bias = product.spread(bias, -np.inf)
 
         def energy(rows: Narrow) -> Narrow:
-            block = product(self.limited(rows, features[: len(rows)]))
-            block += bias
-            return -logsumexp(block, out=block)
+            logits = product.spread_product(self.limited(rows, features[: len(rows)]))
+            logits += spread_bias
+            return -logsumexp(logits, out=logits)
 
         return narrow_scored(energy, rows)
 
