@@ -77,7 +77,7 @@ class _ClippingScorer(_HeadScorer):
     """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
-    version: ClassVar[int | str] = 3
+    version: ClassVar[int | str] = 4
     percentiles: tuple[float, ...]
     changed: float
     """The share of features that change, approximately."""
@@ -235,7 +235,7 @@ class _PruningScorer(_HeadScorer):
 class ash_p(_PruningScorer):
     """Energy with all but the largest features set to 0 (Djurisic et al. 2023)."""
 
-    version: ClassVar[int | str] = 3
+    version: ClassVar[int | str] = 4
 
     def shape(self, rows: Narrow) -> Narrow:
         return np.asarray(rows * self.largest(rows))
@@ -247,7 +247,7 @@ class ash_b(_PruningScorer):
 
     ranges: ClassVar = {"percentile": (65, 70, 75, 80, 85, 90, 95)}
 
-    version: ClassVar[int | str] = 3
+    version: ClassVar[int | str] = 4
 
     def shape(self, rows: Narrow) -> Narrow:
         mask = self.largest(rows)
@@ -262,7 +262,7 @@ class ash_s(_PruningScorer):
     2023).
     """
 
-    version: ClassVar[int | str] = 3
+    version: ClassVar[int | str] = 4
 
     def shape(self, rows: Narrow) -> Narrow:
         part = rows * self.largest(rows)
