@@ -33,9 +33,10 @@ class BlockProduct:
         self._matrix = np.zeros((len(columns), total), np.float32)
         self._matrix[:, even] = columns
         self._even = even
+        self.all_even = len(even) == total
         self._all = np.empty((ROWS_PER_BLOCK, total), np.float32)
         # New memory for each block would cost as much as a tenth of the product.
-        self._chosen = self._all if len(even) == total else np.empty((ROWS_PER_BLOCK, len(even)), np.float32)
+        self._chosen = self._all if self.all_even else np.empty((ROWS_PER_BLOCK, len(even)), np.float32)
 
     def __call__(self, rows: Narrow) -> Narrow:
         """Return ``rows`` times the matrix; the next call uses the memory of the result again.
@@ -44,7 +45,7 @@ class BlockProduct:
             rows: At most ``ROWS_PER_BLOCK`` rows, N x D.
         """
         spread = self.spread_product(rows)
-        if self._chosen is self._all:
+        if self.all_even:
             return spread
         return np.take(spread, self._even, axis=1, out=self._chosen[: len(rows)], mode="clip")
 

@@ -62,7 +62,7 @@ class _HeadScorer(Fitted):
             share: The approximate share of nonzero features.
         """
         blocks = block_product(self._columns)
-        if blocks is not None:
+        if blocks is not None and (blocks.all_even or share > MAX_SPARSE_SHARE):
             return blocks
         if share <= MAX_SPARSE_SHARE:
             return lambda rows: sparse_product(rows, self._columns)
