@@ -118,9 +118,10 @@ class core(Fitted):
 
     It is not verified: neither the paper's formulas nor code of its authors could be read, so its numbers
     may differ from theirs. The residual is the part of the features orthogonal to the weights of the
-    predicted class; its score is the cosine with the mean residual of the training images of that class. Both scores are standardised by
-    mean and standard deviation over the training images. A class without labelled training images has a
-    cosine of 0. The training images that set mean and deviation are at most ``bank``.
+    predicted class; its score is the cosine with the mean residual of the training images of that class.
+    Both scores are standardised by mean and standard deviation over the training images. A class without
+    labelled training images has a cosine of 0. The training images that set mean and deviation are at most
+    ``bank``.
     """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
