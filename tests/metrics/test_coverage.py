@@ -119,7 +119,7 @@ def _published() -> dict[str, list[tuple[float, ...]]]:
     found: dict[str, list[tuple[float, ...]]] = {}
     for line in (line for line in lines if line.startswith("| `")):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        shares = tuple(float(re.match(r"[\d.]+|$", cell)[0] or "nan") for cell in cells[3:6])
+        shares = tuple(float(re.match(r"[\d.]*", cell).group() or "nan") for cell in cells[3:6])  # type: ignore[union-attr]
         for name in re.findall(r"`(\w+)`", cells[0]):
             found.setdefault(name, []).append(shares)
     return found

@@ -282,11 +282,11 @@ def _scenes(shots: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
         "average": manual,
         "fixed": correct.filter(~AUTO & pl.col("chosen")),
     }
-    shots = {f"shots of {name}": part.count() for name, part in chosen.items()}
+    counts = {f"shots of {name}": part.count() for name, part in chosen.items()}
     return marked.group_by(*keys, *(key for key in (*SAMPLE_KEY, "light") if key not in keys)).agg(
         **{name: part.mean() for name, part in chosen.items()},
         oracle=manual.max(),
-        **shots,
+        **counts,
         **{"shots of oracle": pl.lit(1)},
     )
 

@@ -366,7 +366,7 @@ class Coverage:
     """The measured coverage of a metric's 95 % intervals in simulated runs of three sizes.
 
     Attributes:
-        shares: The percentage of intervals that contain the true value, by size.
+        shares: The percentage of intervals that contain the true value, by size; NaN where not simulated.
         why: The reason why it is not 95 %.
         pooled_over: A column; the note only applies to answers that are not grouped by it.
         sizes: The number of samples of the simulated runs.
@@ -407,10 +407,10 @@ NOTED: dict[str, Coverage] = {
     "paired_difference": Coverage((97.7, 96.1, 94.2), _FEW_DIFFER),
     **dict.fromkeys(("disagreement", "solution_overlap"), Coverage((97.6, 97.4, 96.3), _FEW_DIFFER)),
     "on_the_line": Coverage((97.7, 97.2, 95.7), "errors of models and of samples are added up"),
-    "box_confusion": Coverage((97.7, 95.7, 95.0), _FEW_ERRORS),
+    "box_confusion": Coverage((97.7, 95.7, math.nan), _FEW_ERRORS),
     "box_failure_severity": Coverage((97.8, 95.3, 95.4), "few samples have few order statistics"),
     "grid_kept": Coverage((97.1, 95.9, 95.5), "it is conservative where few objects are lost"),
-    "box_failure_contour": Coverage((97.6, 97.3, 96.0), "resampled curves cross half at few severities"),
+    "box_failure_contour": Coverage((97.6, 97.3, math.nan), "resampled curves cross half at few severities"),
     **dict.fromkeys(("map", "map_numbers", "mean_map", "dial_map", "map_drop", "grid_map"), _BIASED),
     **dict.fromkeys(("mean_map_numbers", "tide", "mean_tide"), _BIASED),
 }
@@ -434,9 +434,14 @@ def interval_note(metric: str, answer: pl.DataFrame) -> str:
     sizes = answer.filter(pl.col("low").is_not_null() | pl.col("high").is_not_null())["n"]
     if not len(sizes) or min(sizes) >= coverage.below:
         return ""
-    (small, middle, large), (few, more, most) = (f"{share:.0f}" for share in coverage.shares), coverage.sizes
-    shares = f"{small}, {middle} and {large} % of simulated runs of {few}, {more} and {most} samples"
+    known = [pair for pair in zip(coverage.shares, coverage.sizes, strict=True) if not math.isnan(pair[0])]
+    shares, runs = (_listed([f"{pair[k]:.0f}" for pair in known]) for k in (0, 1))
+    shares = f"{shares} % of simulated runs of {runs} samples"
     return f"the 95 % intervals of {metric} contain the true value in {shares}: {coverage.why}"
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
 # Percentile bootstrap over clusters (Efron & Tibshirani 1993, ch. 13).

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -205,6 +206,7 @@ def key_types(table: Table, keys: Sequence[str]) -> dict[str, pl.DataType]:
 
 
 SETTING = ("shift", "severity", "params")
+CorrelationMethod = Literal["pearson", "spearman"]
 
 
 @add_metric
@@ -266,16 +268,16 @@ def _correlations(samples: pl.DataFrame) -> Iterator[dict[str, object]]:
     means = samples.group_by(SETTING_KEY).agg(
         pl.col("score", "right").mean().round_sig_figs(12), images=pl.len()
     )
-    for kind in ("pearson", "spearman"):
-        value = means.select(pl.corr("score", "right", method=kind)).item() if means.height >= 3 else None
-        known = value is not None and math.isfinite(value)
-        value = min(max(value, -1.0), 1.0) if known else None
-        low, high = _pearson_bounds(samples, means) if known and kind == "pearson" else (None, None)
-        ends = {
-            "low": None if low is None else min(low, value),
-            "high": None if high is None else max(high, value),
-        }
-        yield {"kind": kind, "value": value, **ends, "n": means.height}
+    kinds: tuple[CorrelationMethod, ...] = ("pearson", "spearman")
+    for kind in kinds:
+        found = means.select(pl.corr("score", "right", method=kind)).item() if means.height >= 3 else None
+        line: dict[str, object] = {"kind": kind, "value": None, "low": None, "high": None, "n": means.height}
+        if found is not None and math.isfinite(found):
+            line["value"] = value = min(max(float(found), -1.0), 1.0)
+            low, high = _pearson_bounds(samples, means) if kind == "pearson" else (None, None)
+            if low is not None and high is not None:
+                line |= {"low": min(low, value), "high": max(high, value)}
+        yield line
 
 
 def _pearson_bounds(samples: pl.DataFrame, means: pl.DataFrame) -> bounds.Bounds:

@@ -92,7 +92,7 @@ def _summary(table: Table, by: Sequence[str], own: bool) -> pl.DataFrame:
         engine="streaming"
     )
     scenes = frame.select(*columns).unique(["model", *SCENE], keep="any", maintain_order=False)
-    kinds = {"model": pl.String, **{name: frame.schema[name] for name in SCENE}, **OUTCOME}
+    kinds: dict[str, Any] = {"model": pl.String, **{name: frame.schema[name] for name in SCENE}, **OUTCOME}
     outcomes = pl.concat([pl.DataFrame(schema=kinds), *_outcomes(frame, own)])
     named = outcomes.join(scenes, on=["model", *SCENE], nulls_equal=True)
     then = ["policy", "shots", "kept_by"] if own else ["chooser", "policy", "kept_by"]
