@@ -116,9 +116,38 @@ def simulated() -> Iterator[Line]:
     """Yield the false alarms and the power of simulated comparisons."""
     for rule in RULES:
         yield from alarm_lines(rule, {cell: alarms(rule, cell) for cell in CELLS})
+    yield from limit_lines()
     for rule in RULES:
         found = {cell: power(rule, cell) for cell in CELLS}
         yield from power_lines(rule, {cell: share for cell, share in found.items() if share is not None})
+
+
+LIMITS = (10, 45, 50, 55, 80, 90)
+
+
+def limit_lines() -> Iterator[Line]:
+    """Yield the greatest share of alarms of models whose accuracy is exactly a fixed limit, in percent."""
+    for images in (1, 5):
+        found = {
+            f"accuracy.rain < {limit}, n = {n}": limit_alarms(limit, n, images)
+            for limit, n in itertools.product(LIMITS, (8, 16, 30, 60))
+        }
+        cell, worst = max(found.items(), key=lambda item: item[1])
+        most = 100 * (RATE + 3 * np.sqrt(RATE * (1 - RATE) / NULLS))
+        yield Line(
+            f"fixed limit, {images} per sample: alarms in the worst cell, %", 100 * worst, cell, most=most
+        )
+
+
+def limit_alarms(limit: int, n: int, images: int, nulls: int = NULLS) -> float:
+    """Return the share of models of this accuracy that break the limit; half of the variance is the sample's."""
+    rng, support = np.random.default_rng([limit, n, images]), parse(f"accuracy.rain < {limit}").support
+    broken = []
+    for i in range(nulls):
+        z = np.sqrt(0.5) * (rng.normal(size=(n, 1)) + rng.normal(size=(n, images)))
+        excess = limit / 100 - (z < ndtri(limit / 100)).mean(axis=1, keepdims=True)
+        broken.append(bool(flip_test(excess, RATE, support, FLIPS, i).broken[0]))
+    return float(np.mean(broken))
 
 
 def _changes(rng: np.random.Generator, n: int, lost: Array, gained: float, images: int = 1) -> Array:

@@ -1,4 +1,7 @@
-"""A slider learnt from pairs of scenes of the toy world before and after haze, against haze itself."""
+"""Sliders learnt from pairs of scenes of the toy world before and after haze, against haze itself.
+
+The recipe and the limits were set on the disc; the other three shapes were measured afterwards, unchanged.
+"""
 
 from __future__ import annotations
 
@@ -19,36 +22,44 @@ from sorites.diffusion.pipeline import load
 from sorites.diffusion.sampler import SamplerOptions, along, sample
 from sorites.diffusion.toy import world
 
-SHAPE, PAIRS, SCENES = "disc", 40, 6
-WORDS = f"a picture of a {SHAPE}"
+PAIRS, SCENES = 40, 6
+# The error that is allowed, as a share of the size of haze itself.
+DRAWN = 0.3
+MOVED = {"edit_friendly": 0.45, "ddim": 0.3}
 
 
 def run() -> Iterator[Line]:
-    haze, pipe = core.shift("haze"), load("toy")
+    for shape in world.SHAPES:
+        yield from _shape(shape)
+
+
+def _shape(shape: str) -> Iterator[Line]:
+    haze, pipe, words = core.shift("haze"), load("toy"), f"a picture of a {shape}"
     levels = haze.levels
     shares = [level / levels[-1] for level in levels]
     pairs = [
-        Pair(image, to_uint8(_hazed(image, level, f"{SHAPE}{number}")), share)
+        Pair(image, to_uint8(_hazed(image, level, f"{shape}{number}")), share)
         for number in range(PAIRS)
-        for image in [_scene(number, 31)]
+        for image in [_scene(shape, number, 31)]
         for level, share in zip(levels, shares, strict=True)
     ]
-    slider = learn_slider(pipe, SHAPE, "haze", pairs, TOY_PAIRS, Path(tempfile.mkdtemp()) / "state")
+    slider = learn_slider(pipe, shape, "haze", pairs, TOY_PAIRS, Path(tempfile.mkdtemp()) / "state")
     drawing = SamplerOptions(20, 2.0, negative="")
-    requests = [along(WORDS, seed, slider, (0.0, *shares)) for seed in range(1, SCENES + 1)]
-    yield _line("drawn images", [(to_uint8(row[0]), row[1:]) for row in sample(pipe, requests, drawing)], 0.3)
+    requests = [along(words, seed, slider, (0.0, *shares)) for seed in range(1, SCENES + 1)]
+    drawn = [(to_uint8(row[0]), row[1:]) for row in sample(pipe, requests, drawing)]
+    yield _line(f"{shape}, drawn images", drawn, DRAWN)
     for method in METHODS:
         how = PhotoEdit(method, SamplerOptions(20, 1.0, negative="", start=750))
-        scenes = [_scene(number, 77) for number in range(SCENES)]
+        scenes = [_scene(shape, number, 77) for number in range(SCENES)]
         moved = [
-            (photo, edit_photograph(pipe, photo, WORDS, slider, shares, how, str(number)))
+            (photo, edit_photograph(pipe, photo, words, slider, shares, how, str(number)))
             for number, photo in enumerate(scenes)
         ]
-        yield _line(f"scenes by {method}", moved)
+        yield _line(f"{shape}, scenes by {method}", moved, MOVED[method])
 
 
-def _scene(number: int, salt: int) -> ImageU8:
-    return to_uint8(world.draw(SHAPE, "plain", np.random.default_rng([salt, number])))
+def _scene(shape: str, number: int, salt: int) -> ImageU8:
+    return to_uint8(world.draw(shape, "plain", np.random.default_rng([salt, number])))
 
 
 def _hazed(image: ImageU8, severity: float, key: str) -> ImageF32:
@@ -56,7 +67,7 @@ def _hazed(image: ImageU8, severity: float, key: str) -> ImageF32:
     return np.asarray(np.clip(found, 0, 1), np.float32)
 
 
-def _line(name: str, rows: Sequence[tuple[ImageU8, Sequence[ImageF32]]], most: float | None = None) -> Line:
+def _line(name: str, rows: Sequence[tuple[ImageU8, Sequence[ImageF32]]], most: float) -> Line:
     """Return the size of the error as a share of the size of haze, with both by level."""
     levels = core.shift("haze").levels
     sizes = np.array(

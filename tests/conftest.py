@@ -8,6 +8,7 @@ import tests.one_thread  # noqa: F401
 
 # isort: split
 import functools
+import gc
 import shutil
 import subprocess
 import tempfile
@@ -45,6 +46,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start files with a test that is marked ``long`` first: a worker that gets one last works on alone."""
     long = {item.path for item in items if item.get_closest_marker("long")}
     items.sort(key=lambda item: item.path not in long)
+
+
+def pytest_collection_finish() -> None:
+    """Search the many objects of tests and libraries for garbage less often.
+
+    Half of the time to parse the package went into such searches. What exists now is never garbage.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 10)
+
+
+def pytest_sessionfinish() -> None:
+    """Let Python end as usual; some libraries report what is not collected at the end as leaks."""
+    gc.unfreeze()
 
 
 def scene(seed: int, height: int = 60, width: int = 80) -> ImageU8:

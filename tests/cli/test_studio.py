@@ -52,6 +52,14 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
         (["sheets", "none"], "no capture"),
         (["review", "none"], "no capture"),
         (["control", "--policy", "bisekt"], "no policy named 'bisekt'"),
+        (["control", "--grid", "auto", "--source", "folder:images"], "this grid has none"),
+        (
+            ["capture", "--source", "folder:images", "--out", "x", "--grid", "auto", "--auto", "0"],
+            "--auto N above 0",
+        ),
+        (["check", "--pair"], "--pair needs a bridge, such as --lamps hue:"),
+        (["check", "--pair", "--lamps", "virtual"], "--pair needs a bridge"),
+        (["check", "--lamps", "hue1"], "expected the bridge's address, such as hue1:192.168.1.30"),
     ],
     ids=lambda words: " ".join(words[:1] + words[-2:]) if isinstance(words, list) else "",
 )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from tests.diffusion.folders import FAMILIES, SCHEDULERS, with_scheduler, write_
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.diffusion.pipeline import load, silence_libraries
 from sorites.diffusion.sampler import Request, SamplerOptions, along, sample
+from sorites.diffusion.schedulers import OF_THE_FILE, allowed_classes, refuse_unknown_keys
 
 PREDICTION = {"sd1": "epsilon", "sd2": "v_prediction", "sdxl": "epsilon", "sd3": ""}
 PROMPT, SEED = "a picture of a bald eagle", 7
@@ -26,7 +30,10 @@ FAST = [("sd3", "flow")]
 OTHERS = ("pndm", "heun", "lms", "ddpm", "euler_ancestral", "sde")
 slow = pytest.mark.slow
 # The schedulers of diffusers convert tensors in a way that NumPy deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning"),
+]
 
 
 @pytest.fixture(scope="session")
@@ -150,6 +157,39 @@ def test_a_key_that_no_scheduler_knows_is_refused(folder_of: Any) -> None:
     with pytest.raises(UnknownName) as caught:
         load(folder)
     assert "clip_sample" in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(allowed_classes()))
+def test_every_mutated_key_is_refused(name: str, tmp_path: Path) -> None:
+    """The configuration that diffusers writes is read; each of its keys misspelt in eight ways is not."""
+    import diffusers
+
+    file = tmp_path / "scheduler" / "scheduler_config.json"
+    with silence_libraries():
+        getattr(diffusers, name)().save_pretrained(file.parent)
+    written = json.loads(file.read_text())
+    refuse_unknown_keys(tmp_path)
+    known = {key for other in allowed_classes() for key in signature(getattr(diffusers, other)).parameters}
+    tried = 0
+    for key in written:
+        for wrong in sorted(_misspelt(key, random.Random(key)) - known - OF_THE_FILE):
+            mutated = {wrong if each == key else each: value for each, value in written.items()}
+            file.write_text(json.dumps(mutated))
+            with pytest.raises(UnknownName, match=re.escape(repr(wrong))):
+                refuse_unknown_keys(tmp_path)
+            tried += 1
+    assert tried >= 7 * len(written)
+
+
+def _misspelt(key: str, draw: random.Random) -> set[str]:
+    place = draw.randrange(len(key) - 1)
+    swapped = key[:place] + key[place + 1] + key[place] + key[place + 2 :]
+    letter = draw.choice("abcdefghijklmnopqrstuvwxyz")
+    return {
+        swapped, key[:place] + key[place + 1 :], key[:place] + letter + key[place:], f"_{key}", f"{key}_",
+        key.upper(), key.replace("_", "-"), f"{key}s",
+    } - {key}  # fmt: skip
 
 
 @slow

@@ -198,6 +198,120 @@ def failures(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
     return pl.concat(parts)
 
 
+LIGHT = {"on": 0.0, "off": 0.5}
+ISO = {100: -1.0, 400: -0.3, 800: -0.2}
+AUTOMATIC = -0.6
+
+
+def shots(
+    rng: np.random.Generator, n: int, draws: int, models: tuple[str, ...] = ("m", "weak")
+) -> pl.DataFrame:
+    """Runs of ``n`` samples under two lights, at three camera settings and with one automatic shot."""
+    run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
+    own, parts = np.sqrt(SHARED) * rng.normal(size=draws * n), []
+    points = [(light, f'"mode": "manual", "iso": {iso}', at) for light in LIGHT for iso, at in ISO.items()]
+    points += [(light, '"mode": "auto"', AUTOMATIC) for light in LIGHT]
+    for light, params, at in points:
+        for model in models:
+            margin = own + np.sqrt(1 - SHARED) * rng.normal(size=len(own)) + SKILL.get(model, 0.0)
+            margin -= at + LIGHT[light]
+            right = margin > 0
+            parts.append(
+                columns(
+                    len(own),
+                    run_id=named("r", run),
+                    sample_id=named("p", sample),
+                    image_id=named(f"{light}{params}", sample),
+                    shift="camera",
+                    params=f'{{"light": "{light}", {params}, "shutter": 0.1, "aperture": 8}}',
+                    model=model,
+                    correct=right,
+                    pred=np.where(right, 1, 2 + rng.integers(0, 3, len(own))).astype(np.int32),
+                    conf=ndtr(np.abs(margin) + 0.5 * rng.normal(size=len(own))).astype(np.float32),
+                )
+            )
+    return pl.concat(parts)
+
+
+def lensed(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    """Runs of ``n`` samples through two lenses at two field positions, with skewed degrees that the images of
+    a sample share in part.
+    """
+    run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
+    ease, parts = rng.normal(size=draws * n), []
+    for lens, position in ((lens, position) for lens in range(2) for position in range(2)):
+        own = np.sqrt(SHARED) * ease + np.sqrt(1 - SHARED) * rng.normal(size=len(ease))
+        entry = pl.struct(measure=pl.lit("ssim"), value=pl.lit(pl.Series(own**2)))
+        made = columns(
+            len(ease),
+            run_id=named("r", run),
+            sample_id=named("p", sample),
+            image_id=named(f"{lens}{position}", sample),
+            shift="lens",
+            params=f'{{"lens": "{lens}", "field": {position}.0, "quality": 0.5}}',
+            correct=own > lens / 2 + position - 1.2,
+        )
+        parts.append(made.with_columns(degrees=pl.concat_list(entry)).cast(dict(SCHEMA)))
+    return pl.concat(parts)
+
+
+def placed(rng: np.random.Generator, n: int, draws: int, each: int = 4) -> pl.DataFrame:
+    """Runs of ``n`` in-distribution and ``n`` judged samples with a location, a third of them uncommon, where
+    scores are higher.
+    """
+    known = scores(rng, n, draws, apart=0.0, each=each)
+    known = known.with_columns(source=pl.lit("id"), known=pl.lit(True))
+    common = pl.lit(pl.Series(np.tile(rng.random(n * draws) < 2 / 3, each)))
+    judged = scores(rng, n, draws, apart=0.0, each=each)
+    entry = pl.struct(
+        key=pl.lit("location"),
+        value=pl.when(common).then(pl.lit("street")).otherwise(pl.lit("lake")),
+        common=common,
+    )
+    higher = pl.col("score") + pl.when(common).then(0.5).otherwise(1.5)
+    judged = judged.with_columns(attrs=pl.concat_list(entry), score=higher, known=pl.lit(True))
+    return pl.concat([known.cast(dict(SCHEMA)), judged.cast(dict(SCHEMA))])
+
+
+def scored_curve(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    """Runs of ``n`` samples at all settings with a score that falls roughly as accuracy does."""
+    made = verdicts(rng, n, draws)
+    places = {
+        "clean0": 0.3,
+        "blur0": 0.2,
+        "blur1": 0.9,
+        "blur2": 0.8,
+        "blur3": 1.5,
+        "noise0": 0.6,
+        "noise1": 0.4,
+    }
+    at = (
+        pl.col("image_id")
+        .str.extract(r"^([a-z]+\d)")
+        .replace_strict(places, default=1.2, return_dtype=pl.Float64)
+    )
+    noise = pl.lit(pl.Series(0.5 * rng.normal(size=made.height)))
+    score = at + noise - pl.col("conf").cast(pl.Float64)
+    return made.with_columns(output=pl.lit("ood"), scorer=pl.lit("s"), score=score).cast(dict(SCHEMA))
+
+
+def graded(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    """Runs of ``scores`` whose OOD images have two semantic levels."""
+    made = scores(rng, n, draws, each=4)
+    level = pl.col("sample_id").str.slice(1).cast(pl.Int64) % 4 // 2
+    return made.with_columns(
+        sem_level=pl.when(~pl.col("known")).then(level), cov_level=pl.when(~pl.col("known")).then(1),
+        score=pl.col("score") + pl.when(~pl.col("known")).then(0.7 * level).otherwise(0.0),
+    ).cast(dict(SCHEMA))  # fmt: skip
+
+
+def checked(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    """Runs of ``verdicts`` of which a filter removed some images, the difficult ones more often."""
+    made = verdicts(rng, n, draws)
+    kept = pl.lit(pl.Series(rng.random(made.height))) < 0.6 + 0.35 * pl.col("conf")
+    return made.with_columns(valid=kept)
+
+
 SLOPE = 0.8
 """The slope of the line on which the accuracies of simulated models lie."""
 

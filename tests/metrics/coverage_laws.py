@@ -1,7 +1,7 @@
 """Questions about simulated runs whose truth is known, one or more for every metric with an interval;
 ``proof.coverage`` measures them all.
 
-Metrics whose interval is that of another on the same rows are listed with it in ``ALIKE``.
+Every metric has a law of its own, also where its interval is computed as that of another.
 """
 
 from __future__ import annotations
@@ -21,16 +21,22 @@ from tests.metrics.coverage import (
     Make,
     Row,
     always,
+    checked,
     columns,
     degrees,
     failures,
+    graded,
     large,
+    lensed,
     mean_share,
     named,
     on_a_line,
+    placed,
+    scored_curve,
     scores,
     settings,
     share,
+    shots,
     verdicts,
 )  # fmt: skip
 
@@ -161,6 +167,23 @@ _EXCESS = share(JOINT[1, 0]) + share(JOINT[0, 1]) - share(JOINT[0, 0]) - share(J
 
 _CORR = (0.3 * np.sqrt(0.4) + 0.5 * 0.6) / np.sqrt(0.09 + 0.15 + 0.25)
 
+PHOTOGRAPHED = ("model", "run_id")
+MANY_SCENES = 100_000
+
+
+one_model: Make = partial(shots, models=("m",))
+
+
+def photographed(ask: Ask, *by: str, make: Make = one_model) -> Law:
+    return Law(ask, large(ask, make, *by, many=MANY_SCENES), make)
+
+
+def _gain(table: pl.DataFrame) -> pl.DataFrame:
+    """The gain of each policy of camera control over automatic exposure."""
+    found = metrics.camera_control(table, PHOTOGRAPHED).filter(pl.col("policy") != "auto")
+    return found.with_columns(value="gain", low="gain_low", high="gain_high")
+
+
 LAWS: dict[str, Law] = {
     "accuracy": Law(partial(metrics.accuracy, by=CURVE), lambda row: share(_at(row)), verdicts),
     "accuracy, settings pooled": Law(
@@ -254,36 +277,67 @@ LAWS: dict[str, Law] = {
     "partial_correlation": Law(
         _over_models("partial"), always(float(0.5 * np.sqrt(0.6) / np.sqrt(0.15 + 0.25))), points
     ),
+    "dial_accuracy": Law(
+        partial(metrics.dial_accuracy, by=("run_id", "shift")),
+        lambda row: float(np.mean([share(s) for s in (*SETTINGS["clean"], *SETTINGS[row["shift"]])])),
+        verdicts,
+    ),
+    "dial_drop": Law(
+        partial(metrics.dial_drop, by=("run_id", "shift")),
+        lambda row: (
+            share(-1.6) - float(np.mean([share(s) for s in (*SETTINGS["clean"], *SETTINGS[row["shift"]])]))
+        ),
+        verdicts,
+    ),
+    "edited_accuracy": Law(partial(metrics.edited_accuracy, by=CURVE), lambda row: share(_at(row)), verdicts),
+    "filtered_accuracy": by_simulation(
+        partial(metrics.filtered_accuracy, by=CURVE), checked, "shift", "severity", "version"
+    ),
+    "grid_accuracy": Law(
+        partial(metrics.grid_accuracy, by=("run_id", "shift")),
+        lambda row: share(JOINT[int(row["first"]), int(row["second"])]),
+        together,
+    ),
+    "failure_contour": by_simulation(
+        partial(metrics.failure_contour, by=("run_id", "shift"), resamples=400), together, "first"
+    ),
+    "failure_histogram": by_simulation(
+        partial(metrics.failure_histogram, by=("run_id", "shift")), verdicts, "shift", "above"
+    ),
+    "lens_accuracy": by_simulation(partial(metrics.lens_accuracy, by=("run_id", "lens")), lensed, "lens"),
+    "lens_field": by_simulation(
+        partial(metrics.lens_field, by=("run_id", "lens_field")), lensed, "lens_field"
+    ),
+    "lens_degree": Law(partial(metrics.lens_degree, by=("run_id", "lens_field")), always(1.0), lensed),
+    "aupr_in": by_simulation(partial(metrics.aupr_in, by=RUN), four),
+    "aupr_in_trapz": by_simulation(partial(metrics.aupr_in_trapz, by=RUN), four),
+    "aupr_out_trapz": by_simulation(partial(metrics.aupr_out_trapz, by=RUN), four),
+    "fpr95_id_pos": by_simulation(partial(metrics.fpr95_id_pos, by=RUN), near),
+    "ood": by_simulation(partial(metrics.ood, by=RUN), four, "metric"),
+    "level_map": by_simulation(partial(metrics.level_map, by=RUN), graded, "sem_level"),
+    "ood_share": by_simulation(
+        partial(metrics.ood_share, by=("model", "scorer", "run_id"), source="id"),
+        placed,
+        "attribute",
+        "class",
+    ),
+    "score_accuracy": by_simulation(partial(metrics.score_accuracy, by=RUN), scored_curve, "kind"),
+    "setting_accuracy": photographed(
+        partial(metrics.setting_accuracy, by=(*PHOTOGRAPHED, "light", "exposure", "iso")),
+        "light",
+        "exposure",
+        "iso",
+    ),
+    "setting_share": photographed(partial(metrics.setting_share, by=PHOTOGRAPHED)),
+    "setting_table": photographed(partial(metrics.setting_table, by=PHOTOGRAPHED), "light", "what"),
+    "camera_control": photographed(partial(metrics.camera_control, by=PHOTOGRAPHED), "policy"),
+    "camera_control, gain": photographed(_gain, "policy"),
+    "control_policies": photographed(partial(metrics.control_policies, by=PHOTOGRAPHED), "policy", "shots"),
+    "control_transfer": photographed(
+        partial(metrics.control_transfer, by=PHOTOGRAPHED), "model", "chooser", "policy", make=shots
+    ),
+    "solution_space": photographed(partial(metrics.solution_space, by=RUN), "settings", "right", make=shots),
+    "solution_overlap": photographed(partial(metrics.solution_overlap, by=RUN), "outcome", make=shots),
 }
-
-ALIKE: dict[str, str] = {
-    "edited_accuracy": "accuracy",
-    "filtered_accuracy": "accuracy",
-    "setting_accuracy": "accuracy",
-    "setting_share": "accuracy, settings pooled",
-    "setting_table": "mean_accuracy",
-    "solution_space": "accuracy",
-    "ood_share": "accuracy",
-    "failure_histogram": "survival",
-    "dial_accuracy": "mean_accuracy",
-    "dial_drop": "accuracy_drop, settings pooled",
-    "camera_control": "mean_accuracy",
-    "control_policies": "mean_accuracy",
-    "control_transfer": "mean_accuracy",
-    "lens_accuracy": "mean_accuracy",
-    "lens_field": "mean_accuracy",
-    "lens_degree": "mean_degree",
-    "solution_overlap": "disagreement",
-    "aupr_in": "aupr_out",
-    "aupr_in_trapz": "aupr_out",
-    "aupr_out_trapz": "aupr_out",
-    "fpr95_id_pos": "fpr95_ood_pos",
-    "grid_accuracy": "accuracy",
-    "failure_contour": "half_accuracy_severity",
-    "ood": "auroc",
-    "level_map": "auroc",
-    "score_accuracy": "rank_agreement",
-}
-"""Metrics whose interval is computed as that of another, on rows of the same kind."""
 
 DRAWS = 2000

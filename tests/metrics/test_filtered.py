@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from statsmodels.stats.proportion import proportion_confint
 
 from sorites.core.errors import SoritesError
 from sorites.metrics import filtered_accuracy, ood_share
@@ -77,6 +78,14 @@ def test_ood_share_is_at_the_threshold_that_nineteen_of_twenty_in_distribution_p
         ("snow", "cat", 1.0, 2, False),
     ]
     assert np.quantile(np.arange(101) / 100, 0.95) == pytest.approx(0.95)
+    # Five of 101 images are above the threshold; 2.1 to 11.1 % of images may be: it is from 0.89 to 0.99.
+    own, above = [proportion_confint(*of, method="wilson") for of in ((1, 4), (5, 101))]
+    assert (int(101 * above[0]), int(101 * above[1])) == (2, 11)
+    grass, least, most = found.row(0, named=True), 0 / 4, 2 / 4
+    assert grass["low"] == max(0.25 - np.hypot(0.25 - own[0], 0.25 - least), 0)
+    assert grass["high"] == pytest.approx(0.25 + np.hypot(own[1] - 0.25, most - 0.25))
+    few = ood_share(frame(rows[60:]), source="imagenet")
+    assert few["low"].to_list() == few["high"].to_list() == [None, None]
     with pytest.raises(SoritesError, match="'vall'. Did you mean val"):
         ood_share(frame(rows), split="vall")
     with pytest.raises(SoritesError, match="add scorer to by"):

@@ -96,6 +96,16 @@ def test_without_light_a_sample_is_counted_over_both(rows: list[dict[str, Any]])
     assert whole.group_by("model").agg(pl.col("n").sum())["n"].to_list() == [12] * 3
 
 
+def test_a_model_that_counts_twice_makes_no_interval_narrower(rows: list[dict[str, Any]]) -> None:
+    own = [row for row in rows if row["model"] == "a"]
+    again = [{**row, "model": "b"} for row in own]
+    once, twice = (metrics.solution_space(table.rows(some), by=("light",)) for some in (own, own + again))
+    assert twice["n"].to_list() == [2 * n for n in once["n"]]
+    assert (twice["high"] - twice["low"]).to_list() == pytest.approx(
+        (once["high"] - once["low"]).to_list(), rel=0.05
+    )
+
+
 def test_figure_13a_counts_pairs_right_for_both_one_or_none(rows: list[dict[str, Any]]) -> None:
     verdicts = {(row["model"], row["image_id"]): row for row in judged(rows)}
     found = {

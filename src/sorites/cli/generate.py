@@ -241,7 +241,7 @@ def check(
     print_frame(checked.cut, format)
     if checked.nearest is not None:
         say(f"wrote {checked.nearest}")
-    say(f"next: sorites run cns_bench --source cns_bench:{folder}", err=True)
+    _say_next(folder, err=True)
 
 
 @app.command()
@@ -280,7 +280,7 @@ def styles(
         int, typer.Option("--levels", metavar="N", min=2, max=8, help="Levels per axis; 8 as published.")
     ] = 8,
     per_cell: Annotated[
-        int, typer.Option("--per-cell", metavar="N", help="Images per cell; 5000 as published.")
+        int, typer.Option("--per-cell", metavar="N", min=1, help="Images per cell; 5000 as published.")
     ] = 5000,
     prompts: Annotated[
         int | None,
@@ -409,7 +409,7 @@ def words(
     from sorites.apps.generation.concepts import concepts, label_space, labels_of
     from sorites.apps.generation.recipes import word_recipe
     from sorites.apps.generation.spread import open_pipe
-    from sorites.apps.generation.words import learn_words
+    from sorites.apps.generation.words import learn_words, require_images
     from sorites.core.progress import bars
 
     is_toy = pipeline == "toy"
@@ -425,6 +425,7 @@ def words(
     space = label_space(asked, labels)
     numbered = labels_of(asked, space)
     samples = core.source(source, space).samples
+    require_images(asked, samples, numbered)
     opening = functools.partial(open_pipe, pipeline, device, dtype)
     spread = _spread(engine, workers, address, gpus_per_worker, opening)
     with bars() as bar:
@@ -627,11 +628,12 @@ def _learn_from_pairs(
 ) -> list[Path]:
     from sorites import core
     from sorites.apps.generation.concepts import label_space, labels_of
-    from sorites.apps.generation.image_pairs import learn_sliders
+    from sorites.apps.generation.image_pairs import learn_sliders, require_pairs
     from sorites.core.progress import bars
 
     space = label_space(asked)
     numbered, samples = labels_of(asked, space), core.source(source, space).samples
+    require_pairs(asked, samples, numbered, shifts)
     pipe = opening()
     with bars() as bar:
         return learn_sliders(
@@ -652,11 +654,13 @@ def images(
     ] = "toy",
     pipeline: Annotated[str | None, PIPELINE] = None,
     severity: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--severity", metavar="X,X,...", help="Severities to generate (called scales in the benchmark)."
+            "--severity",
+            metavar="X,X,...",
+            help="Severities to generate (scales of the benchmark); default: 0,0.5,1,1.5,2,2.5.",
         ),
-    ] = "0,0.5,1,1.5,2,2.5",
+    ] = None,
     seeds: Annotated[
         str, typer.Option("--seeds", metavar="N|M..N", help="Seeds 1 to N, or M to N, for each class.")
     ] = "50",
@@ -737,7 +741,7 @@ def images(
     command again to continue after a stop.
     """
     from sorites.apps.generation.cards import Description
-    from sorites.apps.generation.images import make_images
+    from sorites.apps.generation.images import SEVERITIES, checked_severities, make_images
     from sorites.apps.generation.pairs import axes_of, make_pairs
     from sorites.apps.generation.safety import checker
     from sorites.apps.generation.spread import open_pipe
@@ -749,17 +753,18 @@ def images(
     from sorites.reports.figures.strips import sheet
     from sorites.sources.papers.cns_bench import classes as cns_classes
 
-    severities, asked_seeds = numbers(severity, "--severity"), _seeds(seeds)
+    severities, asked_seeds = numbers(severity, "--severity") if severity else SEVERITIES, _seeds(seeds)
     axes = axes_of(_severities_of(slider)) if slider else None
     about = Description(out.name, licence, safety)
     selected = shelf(sliders, cns_classes()).kept(axes.names if axes else shift or (), only or ())
-    _check_grid(axes, engine, by_text, shift)
+    _check_grid(axes, {"--engine": engine, "--by-text": by_text, "--shift": shift, "--severity": severity})
     where = _pipeline_of(selected, pipeline)
     is_toy = where == "toy"
     changes = _changes(
         noise_steps, guidance, active, negative, size if size or is_toy else 256, scheduler, seeding
     )
     drawing, kind = sampler_options_from(selected.record, **changes), format or ("png" if is_toy else "jpg")
+    checked_severities(severities, asked_seeds, kind)
     holding = _holding(control, control_image, control_scale)
     opening = functools.partial(
         open_pipe, where, device, dtype, words, Saving(offload, slicing, tiling), holding
@@ -794,7 +799,7 @@ def images(
             safety=judge,
         )
     say(f"wrote {len(rows)} images to {out}\nnext: sorites generate check {out}")
-    _say_next(out)
+    _say_next(out, head="     ")
 
 
 def _holding(control: str | None, image: str | None, scale: float | None) -> tuple[str, str, float] | None:
@@ -808,9 +813,11 @@ def _holding(control: str | None, image: str | None, scale: float | None) -> tup
     return control, image or EDGES, 1.0 if scale is None else scale
 
 
-def _check_grid(axes: Axes | None, engine: str | None, by_text: bool, shift: list[str] | None) -> None:
-    if axes and (engine or by_text or shift):
-        raise SoritesError("--slider draws a grid in this process: drop --engine, --by-text and --shift")
+def _check_grid(axes: Axes | None, others: Mapping[str, object]) -> None:
+    if axes and (wrong := [name for name, value in others.items() if value]):
+        raise SoritesError(
+            f"--slider draws a grid of two sliders at its own severities, in this process: drop {wrong[0]}"
+        )
 
 
 def _pipeline_of(shelf: Shelf, given: str | None) -> str:
@@ -837,10 +844,10 @@ def _batch(text: str, pipe: Pipe, drawing: SamplerOptions) -> int:
     return number
 
 
-def _say_next(out: Path, metrics: tuple[str, ...] = ()) -> None:
+def _say_next(out: Path, metrics: tuple[str, ...] = (), head: str = "next:", err: bool = False) -> None:
     labels = out / "labels.txt"
     known = f" --labels {labels}" if labels.is_file() else ""
-    say(f"{'next:' if metrics else '     '} sorites run cns_bench --source cns_bench:{out}{known} --out RUN")
+    say(f"{head} sorites run cns_bench --source cns_bench:{out}{known} --out RUN", err=err)
     if metrics:
         say(f"      sorites metrics RUN {metrics[0]}; also {', '.join(metrics[1:])}")
 

@@ -75,7 +75,16 @@ ImageSource = Annotated[
 ]
 ModelSpec = Annotated[str, typer.Option("--model", metavar="SPEC", help="Model to evaluate.")]
 Grid = Annotated[
-    str, typer.Option("--grid", metavar="small|test|val|FILE.csv", help="Grid of camera settings.")
+    str,
+    typer.Option(
+        "--grid",
+        metavar="small|test|val|auto|FILE.csv",
+        help="Grid of camera settings; auto has automatic shots only.",
+    ),
+]
+FollowLinks = Annotated[
+    bool,
+    typer.Option("--follow-links", help="Follow symbolic links that leave the folder of the source."),
 ]
 ShorterSide = Annotated[
     int | None,
@@ -126,6 +135,7 @@ def control(
     port: Port = 0,
     fingerprint: Fingerprint = None,
     megapixels: Megapixels = 0.5,
+    follow_links: FollowLinks = False,
     format: Format = "table",
 ) -> None:
     """Compare policies that choose camera settings from model outputs.
@@ -142,7 +152,7 @@ def control(
     from sorites.core.progress import bars
 
     devices = DeviceOptions(camera, lamps, False, place, bind, fingerprint, megapixels=megapixels)
-    job = Job(source, out, grid, 1, limit, labels, devices, port=port, side=size)
+    job = Job(source, out, grid, 1, limit, labels, devices, port=port, side=size, follow_links=follow_links)
     with bars() as bar:
         experiment = ControlOptions(job, model, policy or (), scorer, setting)
         table, notes = (
@@ -237,7 +247,7 @@ def check(
     from sorites.apps.studio.devices import check as lines
     from sorites.apps.studio.references import grid as named_grid
 
-    if camera is None and lamps is None:
+    if camera is None and lamps is None and not pair:
         devices = list(find_devices(seconds))
         say(
             "\n".join(devices)
@@ -247,8 +257,8 @@ def check(
         return
     requested = DeviceOptions(camera or "none", lamps or "none", fingerprint=fingerprint)
     check_specs(requested)
-    if pair and lamps is not None:
-        certificate = pair_bridge(lamps, lambda text: say(text, err=True))
+    if pair:
+        certificate = pair_bridge(requested.lamps, lambda text: say(text, err=True))
         say(
             "paired; the key is stored in the cache" + (f"\ncertificate {certificate}" if certificate else "")
         )
@@ -545,6 +555,7 @@ def capture(
     fingerprint: Fingerprint = None,
     megapixels: Megapixels = 0.5,
     browser: OwnBrowser = False,
+    follow_links: FollowLinks = False,
 ) -> None:
     """Photograph every image under every light at every setting.
 
@@ -580,7 +591,7 @@ def capture(
         patience_s=patience,
         fixed=FixedSettings(white_balance, picture_style),
     )
-    job = Job(source, out, grid, auto, limit, labels, devices, options, reshoot, port, size)
+    job = Job(source, out, grid, auto, limit, labels, devices, options, reshoot, port, size, follow_links)
     with bars() as bar:
         done = capture_all(job, lambda text: say(text, err=True), bar)
     tell(done, labels)
@@ -589,7 +600,11 @@ def capture(
 def tell(done: Summary, labels: str | None) -> None:
     """Print the summary of a capture and the next commands."""
     say("\n".join(done.lines()))
-    named = f" --labels {labels}" if labels else ""
+    from sorites.suites.suite import load
+
+    # The suite asks about the paper's 200 classes; images of other ones need the labels of the capture.
+    own = labels or ("imagenet" if done.classes - set(load("imagenet_es").labels) else None)
+    named = f" --labels {own}" if own else ""
     say(
         f"next: sorites run imagenet_es --source imagenet_es:{done.root}{named}\n      sorites studio sheets"
         f" {done.root}",

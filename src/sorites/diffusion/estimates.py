@@ -51,12 +51,14 @@ class Estimate:
         layers: The weights of the largest layer of each component.
         tensors: The tensors of a pass through each component, besides weights.
         side: The width of images in pixels.
+        has_tiles: Whether the autoencoder can decode in tiles.
     """
 
     weights: Mapping[str, int]
     layers: Mapping[str, int]
     tensors: Mapping[str, int]
     side: int
+    has_tiles: bool = True
 
     def peak(self, offload: str = "none") -> int:
         """Return the peak with one of ``OFFLOADS``."""
@@ -111,6 +113,7 @@ def estimate(
         },
         tensors,
         width,
+        has_tiles(vae),
     )
 
 
@@ -131,12 +134,14 @@ def memory_table(
         guided: Whether the guidance doubles a pass.
 
     Returns:
-        A row per width, batch and tiling: weights, most tensors of a pass, and the peak for each of
-        ``OFFLOADS``.
+        A row per width, batch and tiling, where the autoencoder has it: weights, most tensors of a pass, and
+        the peak for each of ``OFFLOADS``.
     """
     rows = []
     for side, batch, tiling in itertools.product(sides or (None,), batches, (False, True)):
         found = estimate(path, side, batch, dtype, guided, tiling)
+        if tiling and not found.has_tiles:
+            continue
         parts = {
             "weights_gb": sum(found.weights.values()),
             "tensors_gb": max(found.tensors.values()),

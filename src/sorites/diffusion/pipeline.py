@@ -118,6 +118,11 @@ class Pipe:
     """The ``Control`` that holds a map of images, None if nothing is held."""
 
     @property
+    def name(self) -> str:
+        """The name of its folder, or ``toy``: what may be published, unlike the path."""
+        return TOY if self.path == toy_folder().resolve() else self.path.name
+
+    @property
     def base_version(self) -> str:
         """The version of the pipeline without learnt words."""
         return self.base or self.version

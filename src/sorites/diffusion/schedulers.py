@@ -74,6 +74,10 @@ OF_THE_NETWORK: Mapping[str, tuple[Any, ...]] = {
     "rescale_betas_zero_snr": (False, None),
     "timestep_type": ("discrete", None),
 }
+# Keys of a configuration that say where it comes from; diffusers uses no other that begins with "_".
+OF_THE_FILE = frozenset(
+    {"_class_name", "_diffusers_version", "_use_default_values", "_name_or_path", "_commit_hash"}
+)
 UNCLIPPED = {"clip_sample": False, "thresholding": False}
 
 
@@ -95,9 +99,9 @@ def refuse_unknown_keys(folder: Path) -> None:
     content = json_file(file, "the configuration of a scheduler")
     if not isinstance(content, dict):
         raise SoritesError(f"{file}: expected an object with the keys of a scheduler")
-    known = {key for name in sorted(allowed_classes()) for key in _keys(name)}
+    known = OF_THE_FILE.union(*(_keys(name) for name in allowed_classes()))
     for key in content:
-        if not key.startswith("_") and key not in known:
+        if key not in known:
             raise UnknownName(f"key of a scheduler in {file}", key, sorted(known))
 
 

@@ -66,19 +66,24 @@ class Shelf:
         for shift in chosen_shifts:
             if shift not in self.shifts:
                 raise UnknownName("slider", shift, self.shifts)
-        names = {name for concept in self.concepts for name in (concept.name, str(concept.number))}
+        by_name = {name: concept for concept in self.concepts for name in _names(concept)}
         for name in chosen_classes:
-            if name not in names:
+            if name not in by_name:
                 raise UnknownName("class with a slider", name, [concept.name for concept in self.concepts])
+        concepts = {by_name[name] for name in chosen_classes}
         places = {
             (shift, concept): path
             for (shift, concept), path in self.places.items()
-            if (not chosen_shifts or shift in chosen_shifts)
-            and (
-                not chosen_classes or concept.name in chosen_classes or str(concept.number) in chosen_classes
-            )
+            if (not chosen_shifts or shift in chosen_shifts) and (not concepts or concept in concepts)
         }
         return Shelf(self.root, places)
+
+
+def _names(concept: Concept) -> tuple[str, ...]:
+    """Return how a class may be called: by name, by number, and by WordNet id if it is ImageNet's."""
+    known, number = imagenet(), concept.number
+    is_known = number < len(known.names) and known.names[number].casefold() == concept.name.casefold()
+    return concept.name, str(number), *((known.ids[number],) if is_known else ())
 
 
 @functools.lru_cache(maxsize=64)

@@ -210,12 +210,13 @@ def ood_share(
     kind: str = "location",
 ) -> pl.DataFrame:
     """Share of images that score above 95 % of the in-distribution images, by ``class`` and ``attribute``
-    of a ``kind``; the interval is over samples.
+    of a ``kind``; the interval is over samples and includes that of the threshold.
 
     This is table 2 of FOCUS, which used Gram-matrix deviations and ImageNet's validation set; here any
     scorer of the run can be used. ``source`` names the in-distribution images, and ``split`` a split of it;
     images with an attribute of the kind are judged and cannot be among them. ``common`` is true where the
-    source marks the attribute as common for the class.
+    source marks the attribute as common for the class. There is no interval with fewer than about 75
+    independent in-distribution images, whose threshold may be above them all.
     """
     rows, keys = select_rows(table, by, output="ood")
     for needed in ("model", "scorer"):
@@ -234,11 +235,50 @@ def ood_share(
     cells = _cells(scored, keys, kind).collect(engine="streaming")
     if cells.height:
         _check_in_distribution(scored, in_distribution, kind, source, split)
-    grouped = in_distribution.group_by(keys)
-    limits = grouped.agg(limit=pl.col("score").quantile(TPR, "linear")).collect(engine="streaming")
+    limits = _limits(in_distribution, keys)
     then = ("attribute", "class")
     above = cells.join(limits, on=keys, nulls_equal=True).lazy()
-    return _cell_shares(above, keys, then, pl.col("score") > pl.col("limit"))
+    columns, score = [*keys, *then], pl.col("score")
+    shares = _cell_shares(above, keys, then, score > pl.col("limit"))
+    moved = above.group_by(columns).agg(
+        fewest=(score > pl.col("highest")).mean(), most=(score >= pl.col("lowest")).mean()
+    )
+    joined = shares.join(moved.collect(engine="streaming"), on=columns, nulls_equal=True)
+    value, low, high = pl.col("value"), pl.col("low"), pl.col("high")
+    down, up = (
+        (value - low) ** 2 + (value - pl.col("fewest")) ** 2,
+        (high - value) ** 2 + (pl.col("most") - value) ** 2,
+    )
+    bounds = {"low": (value - down.sqrt()).clip(0), "high": (value + up.sqrt()).clip(None, 1)}
+    return answer_frame(joined.with_columns(**bounds), keys, "value", "n", "low", "high", "common", then=then)
+
+
+def _limits(in_distribution: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Return the threshold of each group (``limit``) with the ``lowest`` and the ``highest`` that its
+    in-distribution images allow.
+
+    The bounds are null where the highest may be above all of these images.
+    """
+    images = in_distribution.select(*keys, SAMPLE_HASH.alias(SAMPLE), "score")
+    limits = images.group_by(keys).agg(limit=pl.col("score").quantile(TPR, "linear"))
+    joined = images.join(limits, on=keys, nulls_equal=True)
+    counts = count_samples(joined, [*keys, "limit"], pl.col("score") > pl.col("limit"), pl.col(SAMPLE))
+    ends = clustered_share(counts, [*keys, "limit"]).collect(engine="streaming")
+    known = pl.col("low") * pl.col("n") >= 1
+    ends = ends.select(*keys, "limit", *(pl.when(known).then(name).alias(name) for name in ("low", "high")))
+    at = (
+        joined.join(ends.lazy(), on=[*keys, "limit"], nulls_equal=True)
+        .group_by(*keys, "limit")
+        .agg(
+            highest=pl.col("score")
+            .sort(descending=True)
+            .get((pl.col("low").first() * pl.len()).floor().cast(pl.Int64) - 1, null_on_oob=True),
+            lowest=pl.col("score")
+            .sort(descending=True)
+            .get((pl.col("high").first() * pl.len()).floor().cast(pl.Int64), null_on_oob=True),
+        )
+    )
+    return at.collect(engine="streaming")
 
 
 def _check_in_distribution(

@@ -14,14 +14,32 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import polars as pl
+from scipy.special import ndtri
 
 from sorites.core import CLEAN, add_metric
 from sorites.core.errors import Notice, tell
 from sorites.core.rng import digest
 from sorites.core.table import Table
 from sorites.metrics.accuracy import accuracy, mean_accuracy
-from sorites.metrics.intervals import clustered_wilson_interval, normal_interval, wilson_interval
-from sorites.metrics.rows import REAL_SAMPLES, SAMPLE_KEY, WHOLE, answer_frame, judged_rows, select_rows
+from sorites.metrics.intervals import (
+    Z,
+    cluster_sums,
+    clustered_share,
+    clustered_wilson_interval,
+    paired_interval,
+    share_intervals,
+)
+from sorites.metrics.rows import (
+    REAL_SAMPLES,
+    SAMPLE,
+    SAMPLE_HASH,
+    SAMPLE_KEY,
+    WHOLE,
+    answer_frame,
+    count_samples,
+    judged_rows,
+    select_rows,
+)
 
 DIALS = ("iso", "shutter", "aperture")
 SETTING = ("light", "exposure", *DIALS)
@@ -29,6 +47,8 @@ AUTO = pl.col("exposure") == "auto"
 SPLIT = "split"
 # Groups of samples; settings that are learnt for one are learnt on the others.
 FOLDS = 5
+# The share of cases that are above, or below, a two-sided 95 % interval.
+TAIL = 0.025
 
 
 def with_settings(table: Table) -> pl.LazyFrame:
@@ -101,18 +121,46 @@ def setting_table(table: Table, by: Sequence[str] = ("model", SPLIT)) -> pl.Data
 
     ``light`` is each light, ``both`` or ``difference``. The difference is |on - off| at the same
     setting: its best is the minimum over settings, its worst the maximum. The interval of a best or
-    worst setting is that of this setting alone and does not account for the selection.
+    worst setting allows for the choice among all of them.
     """
     _, keys = select_rows(table, by)
     group_columns = [key for key in keys if key != WHOLE]
     by_setting = setting_accuracy(table, [*group_columns, *SETTING]).filter(pl.col("n") > 0)
-    manual = by_setting.filter(~AUTO)
-    lights = pl.concat([manual, manual.with_columns(light=pl.lit("both", pl.String))])
-    chosen = [_extreme(lights, [*group_columns, "light"], what) for what in ("best", "worst")]
+    lights = _bounded(table, group_columns)
+    chosen = [_chosen(lights, [*group_columns, "light"], what) for what in ("best", "worst")]
     combined = pl.concat(
         [*chosen, *_means(table, group_columns), *_differences(by_setting, group_columns)], how="diagonal"
     )
     return answer_frame(combined, group_columns, "value", "n", "low", "high", *DIALS, then=("light", "what"))
+
+
+def _bounded(table: Table, group_columns: list[str]) -> pl.DataFrame:
+    """Return the accuracy of each manual setting with its bounds (``low``, ``high``) and, as ``least`` and
+    ``most``, those that hold jointly for all settings of a light (Bonferroni).
+    """
+    cells = [*group_columns, *SETTING]
+    rows, _ = select_rows(with_settings(table).filter(~AUTO), cells)
+    counts = count_samples(judged_rows(rows), cells, pl.col("correct"))
+    sums = cluster_sums(counts, cells).collect(engine="streaming")
+    lights = pl.concat([sums, sums.with_columns(light=pl.lit("both", pl.String))])
+    settings = lights.select(pl.len().over([*group_columns, "light"])).to_series().to_numpy()
+    jointly = pl.lit(pl.Series(ndtri(1 - TAIL / settings)))
+    own, joint = (share_intervals(lights.lazy(), cells, z=z).collect() for z in (Z, jointly))
+    return own.with_columns(least=joint["low"], most=joint["high"])
+
+
+def _chosen(settings: pl.DataFrame, keys: list[str], what: str) -> pl.DataFrame:
+    """Return the best or worst of the settings of ``_bounded``, with an interval that allows for the choice.
+
+    The best accuracy is that of some setting, and at least that of every setting: it is below the highest of
+    their upper bounds, and above the highest of the lower bounds that hold jointly.
+    """
+    best = what == "best"
+    bounds = {"low": pl.max("least"), "high": pl.max("high")} if best else {
+        "low": pl.min("low"), "high": pl.min("most")
+    }  # fmt: skip
+    ends = settings.group_by(keys).agg(**bounds)
+    return _extreme(settings, keys, what).drop("low", "high").join(ends, on=keys, nulls_equal=True)
 
 
 def _extreme(settings: pl.DataFrame, keys: list[str], what: str) -> pl.DataFrame:
@@ -185,44 +233,62 @@ def camera_control(table: Table, by: Sequence[str] = ("model", SPLIT)) -> pl.Dat
     rows, keys = select_rows(with_settings(table), by)
     shots = judged_rows(rows).filter(REAL_SAMPLES)
     scenes = _scenes(shots, keys)
-    of_sample = scenes.group_by(*keys, *(key for key in SAMPLE_KEY if key not in keys)).agg(
-        pl.col(POLICIES).mean()
-    )
-    long = of_sample.with_columns(start=pl.col("auto")).unpivot(
-        POLICIES, index=[*keys, "start"], variable_name="policy", value_name="share"
-    )
-    gain = pl.col("share") - pl.col("start")
-    sums = long.drop_nulls("share").group_by(*keys, "policy").agg(
-        value=pl.col("share").mean(), spread=pl.col("share").var(ddof=0), n=pl.len().cast(pl.Int64),
-        gain=gain.mean(), vary=gain.var(ddof=0) / pl.len(),
+    of_sample = [*keys, *(key for key in SAMPLE_KEY if key not in keys)]
+    parts = [
+        scenes.group_by(of_sample).agg(
+            policy=pl.lit(name),
+            share=pl.col(name).mean(),
+            start=pl.col("auto").mean(),
+            weights=effective_weight(pl.col(f"shots of {name}").filter(pl.col(name).is_not_null())),
+        )
+        for name in POLICIES
+    ]
+    gain, share, n = pl.col("share") - pl.col("start"), pl.col("share"), pl.col("n")
+    sums = pl.concat(parts).drop_nulls("share").group_by(*keys, "policy").agg(
+        value=share.mean(), spread=share.var(ddof=0), n=pl.len().cast(pl.Int64),
+        rows=pl.len().cast(pl.Float64) ** 2 / pl.col("weights").sum(),
+        gain=gain.mean(), square=(gain**2).mean(), apart=gain.abs().mean(), pairs=gain.count(),
     )  # fmt: skip
     has_gain = pl.when((pl.col("policy") != "auto") & pl.col("gain").is_not_null())
-    interval = normal_interval(pl.col("gain"), pl.col("vary"))
-    bounds = {f"gain_{name}": has_gain.then(bound.clip(-1, 1)) for name, bound in interval.items()}
-    shares = clustered_wilson_interval(pl.col("value"), pl.col("spread"), pl.col("n"), pl.col("n"))
+    interval = paired_interval(pl.col("gain"), pl.col("square"), pl.col("apart"), pl.col("pairs"))
+    bounds = {f"gain_{name}": has_gain.then(bound) for name, bound in interval.items()}
+    shares = clustered_wilson_interval(pl.col("value"), pl.col("spread"), n, pl.col("rows"))
     combined = sums.with_columns(**shares, **bounds, gain=has_gain.then(pl.col("gain")))
     return answer_frame(
         combined, keys, "value", "n", "low", "high", "gain", "gain_low", "gain_high", then=("policy",)
     )
 
 
+def effective_weight(shots: pl.Expr) -> pl.Expr:
+    """Return the sum of the squared weights of the shots of a sample, given their number at each light.
+
+    Lights have the same weight, as do the shots of a light.
+    """
+    return (1 / shots.cast(pl.Float64)).sum() / shots.count().cast(pl.Float64) ** 2
+
+
 POLICIES = ("auto", "average", "fixed", "oracle")
 
 
 def _scenes(shots: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
-    """Return one row per sample and light, with the accuracy of each policy."""
+    """Return one row per sample and light, with the accuracy of each policy and the shots it is a mean of."""
     correct = pl.col("correct").cast(pl.Float64)
     folded = shots.with_columns(fold=pl.col("sample_id").map_batches(_folds, pl.Int64, is_elementwise=True))
     best = _best_of_others(folded.filter(~AUTO), keys)
     marked = folded.join(best, on=[*keys, "fold", *DIALS], how="left", nulls_equal=True)
-    manual_correct = correct.filter(~AUTO)
-    policies = {
-        "auto": correct.filter(AUTO).mean(),
-        "average": manual_correct.mean(),
-        "fixed": correct.filter(~AUTO & pl.col("chosen")).mean(),
-        "oracle": manual_correct.max(),
+    manual = correct.filter(~AUTO)
+    chosen = {
+        "auto": correct.filter(AUTO),
+        "average": manual,
+        "fixed": correct.filter(~AUTO & pl.col("chosen")),
     }
-    return marked.group_by(*keys, *(key for key in (*SAMPLE_KEY, "light") if key not in keys)).agg(**policies)
+    counts = {f"shots of {name}": part.count() for name, part in chosen.items()}
+    return marked.group_by(*keys, *(key for key in (*SAMPLE_KEY, "light") if key not in keys)).agg(
+        **{name: part.mean() for name, part in chosen.items()},
+        oracle=manual.max(),
+        **counts,
+        **{"shots of oracle": pl.lit(1)},
+    )
 
 
 def _best_of_others(manual: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
@@ -255,7 +321,8 @@ def solution_space(table: Table, by: Sequence[str] = ("model", SPLIT, "light")) 
     is their number.
 
     ``n`` counts the samples that were judged at that many settings, once per model and, where ``by``
-    names it, per light. Numbers of settings without samples are absent. Wilson interval.
+    names it, per light. Numbers of settings without samples are absent. The interval is Wilson's with their
+    effective number, because a sample counts several times where models or lights are pooled.
     """
     tell_pooled(table, by)
     rows, keys = select_rows(with_settings(table).filter(~AUTO), by)
@@ -263,14 +330,20 @@ def solution_space(table: Table, by: Sequence[str] = ("model", SPLIT, "light")) 
     counted = (
         judged_rows(rows)
         .group_by(of_sample)
-        .agg(settings=pl.len().cast(pl.Int64), right=pl.col("correct").sum())
+        .agg(settings=pl.len().cast(pl.Int64), right=pl.col("correct").sum().cast(pl.Int64))
     )
-    counted = counted.with_columns(pl.col("right").cast(pl.Int64))
-    counts = counted.group_by(*keys, "settings", "right").agg(samples=pl.len().cast(pl.Int64))
-    shares = counts.with_columns(n=pl.col("samples").sum().over(*keys, "settings"))
-    shares = shares.with_columns(value=pl.col("samples") / pl.col("n"))
-    bounded = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
-    return answer_frame(bounded, keys, "value", "n", "low", "high", then=("settings", "right"))
+    alike = [*keys, "settings", SAMPLE]
+    hits = counted.group_by(*keys, "settings", "right", SAMPLE_HASH.alias(SAMPLE)).agg(
+        hits=pl.len().cast(pl.Int64)
+    )
+    of_settings = hits.group_by(alike).agg(rows=pl.col("hits").sum())
+    outcomes = hits.select(*keys, "settings", "right").unique()
+    counts = of_settings.join(outcomes, on=[*keys, "settings"], nulls_equal=True).join(
+        hits, on=[*alike, "right"], how="left", nulls_equal=True
+    )
+    columns = [*keys, "settings", "right"]
+    shares = clustered_share(counts.with_columns(pl.col("hits").fill_null(0)), columns)
+    return answer_frame(shares, keys, "value", "n", "low", "high", then=("settings", "right"))
 
 
 @add_metric

@@ -17,13 +17,13 @@ from sorites.core.messages import parameter
 Z = 1.959963984540054
 
 
-def wilson_interval(value: pl.Expr, n: pl.Expr) -> dict[str, pl.Expr]:
+def wilson_interval(value: pl.Expr, n: pl.Expr, z: pl.Expr | float = Z) -> dict[str, pl.Expr]:
     """Return ``low`` and ``high`` of a share observed in ``n`` independent rows (Wilson 1927); null where
     ``n`` is 0.
     """
-    shrink = 1 + Z**2 / n
-    middle = (value + Z**2 / (2 * n)) / shrink
-    half = (Z / shrink) * (value * (1 - value) / n + (Z / (2 * n)) ** 2).sqrt()
+    shrink = 1 + z**2 / n
+    middle = (value + z**2 / (2 * n)) / shrink
+    half = (z / shrink) * (value * (1 - value) / n + (z / (2 * n)) ** 2).sqrt()
     return {
         "low": pl.when(n > 0).then((middle - half).clip(0, 1)),
         "high": pl.when(n > 0).then((middle + half).clip(0, 1)),
@@ -37,7 +37,12 @@ def normal_interval(value: pl.Expr, variance: pl.Expr, z: float = Z) -> dict[str
 
 
 def clustered_wilson_interval(
-    value: pl.Expr, spread: pl.Expr, n: pl.Expr, rows: pl.Expr, largest: pl.Expr | None = None
+    value: pl.Expr,
+    spread: pl.Expr,
+    n: pl.Expr,
+    rows: pl.Expr,
+    largest: pl.Expr | None = None,
+    z: pl.Expr | float = Z,
 ) -> dict[str, pl.Expr]:
     """Return Wilson's interval of a mean over ``n`` samples with several images each.
 
@@ -54,13 +59,14 @@ def clustered_wilson_interval(
         n: The number of samples.
         rows: The number of images.
         largest: The design effect of identical images; by default the images per sample.
+        z: The normal quantile of the interval.
     """
     varies, size = value * (1 - value), rows / n if largest is None else largest
     estimate = rows * spread.clip(0) / ((n - 1).clip(1) * varies)
     effect = pl.when(varies > 0).then(estimate.clip(1, None)).otherwise(size)
     effect = pl.min_horizontal(effect, size)
     errors = rows * pl.min_horizontal(value, 1 - value).clip(0) / effect
-    return wilson_interval(value, rows / ((errors * effect + size) / (errors + 1)))
+    return wilson_interval(value, rows / ((errors * effect + size) / (errors + 1)), z)
 
 
 def clustered_share(
@@ -110,12 +116,17 @@ def cluster_sums(
     )
 
 
-def share_intervals(sums: pl.LazyFrame, keys: Sequence[str], *further: str) -> pl.LazyFrame:
-    """Return the shares and intervals of ``clustered_share`` from the sums of ``cluster_sums``."""
+def share_intervals(
+    sums: pl.LazyFrame, keys: Sequence[str], *further: str, z: pl.Expr | float = Z
+) -> pl.LazyFrame:
+    """Return the shares and intervals of ``clustered_share`` from the sums of ``cluster_sums``.
+
+    ``z`` is the normal quantile of the intervals.
+    """
     n, samples, value = pl.col("n"), pl.col("samples"), pl.col("value")
     shares = sums.with_columns(value=pl.when(n > 0).then(pl.col("hits") / n))
     residual = pl.col("hh") - 2 * value * pl.col("hr") + value**2 * pl.col("rr")
-    bounds = clustered_wilson_interval(value, samples * residual / n**2, samples, n, pl.col("rr") / n)
+    bounds = clustered_wilson_interval(value, samples * residual / n**2, samples, n, pl.col("rr") / n, z)
     return shares.with_columns(**bounds).select(*keys, "value", "n", "samples", "low", "high", *further)
 
 
@@ -355,7 +366,7 @@ class Coverage:
     """The measured coverage of a metric's 95 % intervals in simulated runs of three sizes.
 
     Attributes:
-        shares: The percentage of intervals that contain the true value, by size.
+        shares: The percentage of intervals that contain the true value, by size; NaN where not simulated.
         why: The reason why it is not 95 %.
         pooled_over: A column; the note only applies to answers that are not grouped by it.
         sizes: The number of samples of the simulated runs.
@@ -382,7 +393,8 @@ _BIASED = Coverage(
 )
 
 _FEW_ERRORS = "it is conservative where few images are misclassified"
-_FEW_SCORES = Coverage((98.1, 94.1, 95.1), _FEW_ERRORS)
+_FEW_SCORES = Coverage((98.1, 94.1, 95.0), _FEW_ERRORS)
+_FEW_DIFFER = "it is conservative where few outcomes differ"
 
 NOTED: dict[str, Coverage] = {
     "f1_at_tpr95": Coverage((95.5, 97.7, 96.5), "the threshold is uncertain with few images"),
@@ -392,8 +404,13 @@ NOTED: dict[str, Coverage] = {
     "near_far": Coverage((99.4, 98.6, 98.0), "sets are taken to err together"),
     "reliability": Coverage((97.7, 96.8, 95.1), "a bin has few images"),
     "failure_severity": Coverage((98.1, 96.1, 94.7), "few samples have few order statistics", "shift"),
-    "paired_difference": Coverage((97.7, 96.1, 94.2), "it is conservative where few outcomes differ"),
-    "disagreement": Coverage((97.6, 97.4, 96.3), "it is conservative where few outcomes differ"),
+    "paired_difference": Coverage((97.7, 96.1, 94.2), _FEW_DIFFER),
+    **dict.fromkeys(("disagreement", "solution_overlap"), Coverage((97.6, 97.4, 96.3), _FEW_DIFFER)),
+    "on_the_line": Coverage((97.7, 97.2, 95.7), "errors of models and of samples are added up"),
+    "box_confusion": Coverage((97.7, 95.7, math.nan), _FEW_ERRORS),
+    "box_failure_severity": Coverage((97.8, 95.3, 95.4), "few samples have few order statistics"),
+    "grid_kept": Coverage((97.1, 95.9, 95.5), "it is conservative where few objects are lost"),
+    "box_failure_contour": Coverage((97.6, 97.3, math.nan), "resampled curves cross half at few severities"),
     **dict.fromkeys(("map", "map_numbers", "mean_map", "dial_map", "map_drop", "grid_map"), _BIASED),
     **dict.fromkeys(("mean_map_numbers", "tide", "mean_tide"), _BIASED),
 }
@@ -417,9 +434,14 @@ def interval_note(metric: str, answer: pl.DataFrame) -> str:
     sizes = answer.filter(pl.col("low").is_not_null() | pl.col("high").is_not_null())["n"]
     if not len(sizes) or min(sizes) >= coverage.below:
         return ""
-    (small, middle, large), (few, more, most) = (f"{share:.0f}" for share in coverage.shares), coverage.sizes
-    shares = f"{small}, {middle} and {large} % of simulated runs of {few}, {more} and {most} samples"
+    known = [pair for pair in zip(coverage.shares, coverage.sizes, strict=True) if not math.isnan(pair[0])]
+    shares, runs = (_listed([f"{pair[k]:.0f}" for pair in known]) for k in (0, 1))
+    shares = f"{shares} % of simulated runs of {runs} samples"
     return f"the 95 % intervals of {metric} contain the true value in {shares}: {coverage.why}"
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
 # Percentile bootstrap over clusters (Efron & Tibshirani 1993, ch. 13).

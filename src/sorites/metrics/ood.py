@@ -11,7 +11,8 @@ of images. The interval of an FPR also includes that of its threshold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -23,7 +24,7 @@ from sorites.core.messages import parameter
 from sorites.core.table import Table
 from sorites.metrics import intervals as bounds
 from sorites.metrics import separation
-from sorites.metrics.intervals import Z, normal_interval, share_intervals
+from sorites.metrics.intervals import normal_interval, share_intervals
 from sorites.metrics.rows import SETTING_KEY, answer_frame, with_settings_key
 from sorites.metrics.separation import (
     BY_SCORER,
@@ -205,6 +206,7 @@ def key_types(table: Table, keys: Sequence[str]) -> dict[str, pl.DataType]:
 
 
 SETTING = ("shift", "severity", "params")
+CorrelationMethod = Literal["pearson", "spearman"]
 
 
 @add_metric
@@ -215,9 +217,7 @@ def mean_score(table: Table, by: Sequence[str] = (*BY_SCORER, *SETTING)) -> pl.D
     its images. The bounds are null for a single sample and where a score is infinite.
     """
     rows, keys = scored_rows(table, by)
-    usable = rows.filter(HAS_SCORE & pl.col("correct").is_not_null())
-    score, correct = pl.col("score").cast(pl.Float64), pl.col("correct").cast(pl.Float64)
-    samples = usable.group_by(*keys, "sample").agg(score=score.mean(), right=correct.mean())
+    samples = _sample_scores(rows, keys)
     means = samples.group_by(keys).agg(
         value=pl.col("score").mean(),
         n=pl.len().cast(pl.Int64),
@@ -231,29 +231,85 @@ def mean_score(table: Table, by: Sequence[str] = (*BY_SCORER, *SETTING)) -> pl.D
     return answer_frame(means.with_columns(**bounds), keys, "value", "n", "low", "high", "accuracy")
 
 
+def _sample_scores(rows: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
+    """Return the mean score of each group and sample, and the share of correct images (``right``)."""
+    usable = rows.filter(HAS_SCORE & pl.col("correct").is_not_null())
+    score, correct = pl.col("score").cast(pl.Float64), pl.col("correct").cast(pl.Float64)
+    return usable.group_by(*keys, "sample").agg(score=score.mean(), right=correct.mean())
+
+
 @add_metric
 def score_accuracy(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
     """Correlation (Pearson's and Spearman's) over settings of mean score and accuracy; near -1 the score
     predicts failure.
 
     A setting is a shift with a severity, or with the requested params. ``n`` counts settings; the value
-    is null with fewer than 3, or where one side does not vary. The interval is Fisher's, with the
-    variance of Bonett and Wright (2000) for ranks, from 4 settings on. It treats settings as
-    independent although they contain the same samples.
+    is null with fewer than 3, or where one side does not vary. Pearson's interval takes the settings as
+    given and is over samples, each of which is in several settings; that of ranks is left out, because
+    they jump where two settings change places. It is null too where the differences between settings may be
+    sampling errors.
     """
     columns = [by] if isinstance(by, str) else list(by)
     keys = list(dict.fromkeys([*columns, *BY_SCORER]))
-    points = mean_score(with_settings_key(table), [*keys, *SETTING_KEY]).rename({"value": "score"})
-    kinds = {
-        "pearson": pl.corr("score", "accuracy"),
-        "spearman": pl.corr("score", "accuracy", method="spearman"),
-    }
-    numbers = {name: pl.when(pl.len() >= 3).then(number) for name, number in kinds.items()}
-    wide = points.group_by(keys).agg(n=pl.len().cast(pl.Int64), **numbers)
-    long = wide.unpivot(list(kinds), index=[*keys, "n"], variable_name="kind")
-    value = pl.when(pl.col("value").is_finite()).then(pl.col("value").clip(-1, 1))
-    bounded = long.with_columns(value=value).with_columns(**_fisher())
-    return answer_frame(bounded, keys, "value", "n", "low", "high", then=["kind"])
+    cells = [*keys, *SETTING_KEY]
+    samples = _sample_scores(*scored_rows(with_settings_key(table), cells)).collect(engine="streaming")
+    records = [
+        {**dict(zip(keys, key, strict=True)), **line}
+        for key, group in samples.group_by(keys)
+        for line in _correlations(group)
+    ]
+    floats = dict.fromkeys(("value", "low", "high"), pl.Float64())
+    kinds = {**key_types(table, keys), "kind": pl.String(), **floats, "n": pl.Int64()}
+    return answer_frame(pl.DataFrame(records, schema=kinds), keys, "value", "n", "low", "high", then=["kind"])
+
+
+def _correlations(samples: pl.DataFrame) -> Iterator[dict[str, object]]:
+    """Yield Pearson's and Spearman's correlation over settings of the mean score and accuracy of samples."""
+    means = samples.group_by(SETTING_KEY).agg(
+        pl.col("score", "right").mean().round_sig_figs(12), images=pl.len()
+    )
+    kinds: tuple[CorrelationMethod, ...] = ("pearson", "spearman")
+    for kind in kinds:
+        found = means.select(pl.corr("score", "right", method=kind)).item() if means.height >= 3 else None
+        line: dict[str, object] = {"kind": kind, "value": None, "low": None, "high": None, "n": means.height}
+        if found is not None and math.isfinite(found):
+            line["value"] = value = min(max(float(found), -1.0), 1.0)
+            low, high = _pearson_bounds(samples, means) if kind == "pearson" else (None, None)
+            if low is not None and high is not None:
+                line |= {"low": min(low, value), "high": max(high, value)}
+        yield line
+
+
+def _pearson_bounds(samples: pl.DataFrame, means: pl.DataFrame) -> bounds.Bounds:
+    """Return the interval of a correlation over given settings, from the errors of samples.
+
+    Sampling errors add to the variances over settings, and a sample's errors at several settings are
+    related. Both are estimated from the samples, and the added ones are subtracted (errors in variables,
+    Fuller 1987). The interval is that of the influence of each sample, on Fisher's scale.
+    """
+    settings = means.with_row_index("k")
+    joined = samples.join(settings, on=SETTING_KEY, nulls_equal=True, suffix="_mean")
+    k, codes = joined["k"].to_numpy(), joined["sample"].rank("dense").to_numpy().astype(np.int64) - 1
+    shape, images = (int(codes.max()) + 1, settings.height), settings["images"].to_numpy()
+    errors = [np.zeros(shape) for _ in range(2)]
+    for error, name in zip(errors, ("score", "right"), strict=True):
+        error[codes, k] = (joined[name] - joined[f"{name}_mean"]).to_numpy() / images[k]
+    if shape[0] < 2 or not np.isfinite(errors[0]).all():
+        return None, None
+    x, y = (settings[name].to_numpy() - settings[name].mean() for name in ("score", "right"))
+    centred = [error - error.mean(axis=1, keepdims=True) for error in errors]
+    scale = shape[0] / (shape[0] - 1)
+    xx, yy, xy = (
+        float(one @ two - scale * np.sum(a * b))
+        for one, two, a, b in ((x, x, *centred[:1] * 2), (y, y, *centred[1:] * 2), (x, y, *centred))
+    )
+    if min(xx, yy) <= 0 or xy**2 >= xx * yy:
+        return None, None
+    value = xy / math.sqrt(xx * yy)
+    influence = errors[0] @ (y / math.sqrt(xx * yy) - value * x / xx)
+    influence += errors[1] @ (x / math.sqrt(xx * yy) - value * y / yy)
+    low, high = bounds.influence_bounds(math.atanh(value), influence / (1 - value**2))
+    return (None, None) if low is None or high is None else (math.tanh(low), math.tanh(high))
 
 
 @add_metric
@@ -306,16 +362,6 @@ def _pool(framework: str) -> pl.Expr:
         return pl.col("kind")
     in_distribution, ood = framework_named(framework)
     return pl.when(ood).then(pl.lit("ood")).when(in_distribution).then(pl.lit("id"))
-
-
-def _fisher() -> dict[str, pl.Expr]:
-    """Return bounds on Fisher's scale; null where the correlation is perfect or there are fewer than 4
-    settings.
-    """
-    value, n = pl.col("value"), pl.col("n")
-    rank_factor = pl.when(pl.col("kind") == "spearman").then((1 + value**2 / 2).sqrt()).otherwise(1.0)
-    half = pl.when((n > 3) & (value.abs() < 1)).then(Z * rank_factor / (n - 3).cast(pl.Float64).sqrt())
-    return {"low": (value.arctanh() - half).tanh(), "high": (value.arctanh() + half).tanh()}
 
 
 # F1 at a threshold, in two definitions.

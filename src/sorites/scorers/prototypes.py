@@ -113,12 +113,15 @@ class _Residuals:
 
 @add_scorer
 class core(Fitted):
-    """Sum of the standardised energy and the standardised residual score (Yang, Kim and Bahk 2026).
+    """Sum of the standardised energy and the standardised residual score, rebuilt from descriptions of CORE
+    (Yang, Kim and Bahk 2026).
 
-    The residual is the part of the features orthogonal to the weights of the predicted class; its score is
-    the cosine with the mean residual of the training images of that class. Both scores are standardised by
-    mean and standard deviation over the training images. A class without labelled training images has a
-    cosine of 0. The training images that set mean and deviation are at most ``bank``.
+    It is not verified: neither the paper's formulas nor code of its authors could be read, so its numbers
+    may differ from theirs. The residual is the part of the features orthogonal to the weights of the
+    predicted class; its score is the cosine with the mean residual of the training images of that class.
+    Both scores are standardised by mean and standard deviation over the training images. A class without
+    labelled training images has a cosine of 0. The training images that set mean and deviation are at most
+    ``bank``.
     """
 
     needs: ClassVar = frozenset({"training", "features", "head"})

@@ -5,6 +5,7 @@ Shaping reduces the influence of unusual activations.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Self
 
 import numpy as np
@@ -28,7 +29,7 @@ from sorites.scorers.base import (
     percent,
     scored,
 )
-from sorites.scorers.products import block_product, positions_are_alike, sparse_product
+from sorites.scorers.products import block_product, sparse_product
 
 # Up to this share of nonzero features a sparse product is faster than a dense one.
 MAX_SPARSE_SHARE = 0.2
@@ -54,18 +55,19 @@ class _HeadScorer(Fitted):
         self._weight, self._bias = self.head(head)
         self._columns = np.ascontiguousarray(self._weight.T, np.float32)
 
-    def product(self, rows: Narrow, share: float) -> Narrow:
-        """Return ``rows`` times the weights; the result of a row does not depend on the others.
+    def product(self, share: float) -> Callable[[Narrow], Narrow]:
+        """Return a function for blocks of rows times the weights; a row's result does not depend on others.
 
         Args:
-            rows: A block of features, N x D.
             share: The approximate share of nonzero features.
         """
-        if positions_are_alike(*self._columns.shape):
-            return block_product(rows, self._columns)
-        if share > MAX_SPARSE_SHARE:
-            return (rows.astype(np.float64) @ self.ready(self._weight).T).astype(np.float32)
-        return sparse_product(rows, self._columns)
+        blocks = block_product(self._columns)
+        if blocks is not None and (blocks.all_even or share > MAX_SPARSE_SHARE):
+            return blocks
+        if share <= MAX_SPARSE_SHARE:
+            return lambda rows: sparse_product(rows, self._columns)
+        weight = self.ready(self._weight)
+        return lambda rows: (rows.astype(np.float64) @ weight.T).astype(np.float32)
 
 
 class _ClippingScorer(_HeadScorer):
@@ -75,7 +77,7 @@ class _ClippingScorer(_HeadScorer):
     """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
-    version: ClassVar[int | str] = 3
+    version: ClassVar[int | str] = 4
     percentiles: tuple[float, ...]
     changed: float
     """The share of features that change, approximately."""
@@ -88,27 +90,35 @@ class _ClippingScorer(_HeadScorer):
         self._set_head(head)
         return self
 
-    def limited(self, rows: Narrow) -> Narrow:
-        """Return the features passed to the last layer in place of ``rows``."""
-        return rows
+    def limited(self, rows: Narrow, out: Narrow | None = None) -> Narrow:
+        """Return the features passed to the last layer in place of ``rows``, in the memory of ``out``."""
+        raise NotImplementedError
 
     def __call__(self, outputs: Outputs) -> Score:
         weight, bias = self.ready(self._weight), self.ready(self._bias).astype(np.float32)
         rows = features_of(outputs, self.name, weight.shape[1])
-        if positions_are_alike(weight.shape[1], len(weight)):
-            memory = np.empty((ROWS_PER_BLOCK, len(weight)), np.float32)
-            return narrow_scored(lambda rows: self._energy(rows, bias, memory), rows)
-        return narrow_scored(self._corrected_energy, rows, logits_of(outputs, self.name, len(weight)))
+        product = block_product(self._columns)
+        if product is None:
+            return self._corrected(rows, logits_of(outputs, self.name, len(weight)))
+        features = np.empty((ROWS_PER_BLOCK, weight.shape[1]), np.float32)
+        spread_bias = product.spread(bias, -np.inf)
 
-    def _energy(self, rows: Narrow, bias: Narrow, memory: Narrow) -> Narrow:
-        logits = block_product(self.limited(rows), self._columns, memory)
-        logits += bias
-        return -logsumexp(logits, out=logits)
+        def energy(rows: Narrow) -> Narrow:
+            logits = product.spread_product(self.limited(rows, features[: len(rows)]))
+            logits += spread_bias
+            return -logsumexp(logits, out=logits)
 
-    def _corrected_energy(self, rows: Narrow, logits: Narrow) -> Narrow:
+        return narrow_scored(energy, rows)
+
+    def _corrected(self, rows: Narrow, logits: Narrow) -> Score:
         """Return the energy of the logits minus the contribution of what is cut off from few features."""
-        excess = self.product(rows - self.limited(rows), self.changed)
-        return -logsumexp(np.subtract(logits, excess, out=excess), out=excess)
+        product = self.product(self.changed)
+
+        def energy(rows: Narrow, logits: Narrow) -> Narrow:
+            excess = product(rows - self.limited(rows))
+            return -logsumexp(np.subtract(logits, excess, out=excess), out=excess)
+
+        return narrow_scored(energy, rows, logits)
 
 
 @add_scorer
@@ -122,8 +132,8 @@ class react(_ClippingScorer):
         self.percentile = percent(percentile, "react")
         self.percentiles, self.changed = (self.percentile,), 1 - self.percentile / 100
 
-    def limited(self, rows: Narrow) -> Narrow:
-        return np.minimum(rows, self.limits[0])
+    def limited(self, rows: Narrow, out: Narrow | None = None) -> Narrow:
+        return np.minimum(rows, self.limits[0], out=out)
 
 
 @add_scorer
@@ -144,10 +154,10 @@ class vra(_ClippingScorer):
             raise SoritesError(f"scorer vra: expected low below high, got {low!r} and {high!r}")
         self.percentiles, self.changed = (self.low, self.high), 1 - (self.high - self.low) / 100
 
-    def limited(self, rows: Narrow) -> Narrow:
+    def limited(self, rows: Narrow, out: Narrow | None = None) -> Narrow:
         least, most = self.limits
-        limited = np.minimum(rows, most)
-        limited *= rows >= least
+        limited = np.minimum(rows, most, out=out)
+        np.copyto(limited, 0, where=rows < least)
         return limited
 
 
@@ -217,15 +227,15 @@ class _PruningScorer(_HeadScorer):
     def __call__(self, outputs: Outputs) -> Score:
         rows = features_of(outputs, self.name, self.ready(self._weight).shape[1])
         bias = self.ready(self._bias).astype(np.float32)
-        share = 1 - self.percentile / 100
-        return narrow_scored(lambda rows: -logsumexp(self.product(self.shape(rows), share) + bias), rows)
+        product = self.product(1 - self.percentile / 100)
+        return narrow_scored(lambda rows: -logsumexp(product(self.shape(rows)) + bias), rows)
 
 
 @add_scorer
 class ash_p(_PruningScorer):
     """Energy with all but the largest features set to 0 (Djurisic et al. 2023)."""
 
-    version: ClassVar[int | str] = 3
+    version: ClassVar[int | str] = 4
 
     def shape(self, rows: Narrow) -> Narrow:
         return np.asarray(rows * self.largest(rows))
@@ -237,7 +247,7 @@ class ash_b(_PruningScorer):
 
     ranges: ClassVar = {"percentile": (65, 70, 75, 80, 85, 90, 95)}
 
-    version: ClassVar[int | str] = 3
+    version: ClassVar[int | str] = 4
 
     def shape(self, rows: Narrow) -> Narrow:
         mask = self.largest(rows)
@@ -252,7 +262,7 @@ class ash_s(_PruningScorer):
     2023).
     """
 
-    version: ClassVar[int | str] = 3
+    version: ClassVar[int | str] = 4
 
     def shape(self, rows: Narrow) -> Narrow:
         part = rows * self.largest(rows)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from sorites.analysis.comparison.rules import parse
 from sorites.analysis.comparison.statistics import (
     Support,
     detectable_drop,
@@ -259,7 +260,7 @@ def test_nothing_is_detectable_with_few_images() -> None:
 @pytest.mark.parametrize("limit", [0.1, 0.3, 0.45, 0.5, 0.55, 0.7, 0.9])
 def test_a_fixed_limit_raises_no_more_false_alarms_than_stated(limit: float) -> None:
     """The accuracy is exactly the limit; every outcome is tried and weighed by its probability."""
-    support = Support((limit - 1, limit))
+    support = parse(f"accuracy.rain < {100 * limit:g}").support
     for n in (8, 16, 30):
         alarms = 0.0
         for hits in range(n + 1):

@@ -60,11 +60,11 @@ def test_images_unlike_the_training_images_are_told_nothing_about(monkeypatch: p
     cosines = sorted(float(near[0] @ row / np.linalg.norm(near[0])) for row in bank)
     assert heads.reach.distances(near[:1])[0] == pytest.approx(1 - cosines[-5], abs=1e-5)
     rng = np.random.default_rng(0)
-    strange = [
+    unseen = [
         np.stack([np.full((64, 64), v, np.uint8) for v in rng.permutation([255, 0, 0])], 2) for _ in range(9)
     ]
     monkeypatch.setattr("sorites.apps.annotation.predict.core.model", lambda spec: seeing())
-    samples = [Sample(f"s{i}", Generated(lambda image=image: image)) for i, image in enumerate(strange)]  # type: ignore[misc]
+    samples = [Sample(f"s{i}", Generated(lambda image=image: image)) for i, image in enumerate(unseen)]  # type: ignore[misc]
     with pytest.warns(Notice) as told:
         found = predict_source(by_heads(heads)[0], samples)
     assert told[0].message.code == "far_images"  # type: ignore[union-attr]

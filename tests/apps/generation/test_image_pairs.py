@@ -131,6 +131,9 @@ def test_what_cannot_be_learnt_is_refused(tiny: Pipe, tmp_path: Path) -> None:
     disc = Concept(0, "disc")
     with pytest.raises(SoritesError, match="haze"):
         learn_sliders(tiny, [disc], samples(), {disc: 0}, ["smog"], QUICK, tmp_path / "out")
+    cross = Concept(3, "cross")
+    with pytest.raises(SoritesError, match="no pair of images of cross"):
+        learn_sliders(tiny, [disc, cross], samples(), {disc: 0, cross: 3}, ["haze"], QUICK, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sorites.apps.studio.references import grid, part_of
+from sorites.apps.studio.sheets import layout
 from sorites.core import camera_grid
 from sorites.core.errors import SoritesError
 
@@ -46,6 +47,15 @@ def test_a_file_that_is_no_grid(tmp_path: Path, text: str, why: str) -> None:
     file.write_text(text, encoding="utf-8")
     with pytest.raises(SoritesError, match=why):
         grid(str(file))
+
+
+def test_a_grid_of_automatic_shots_only_has_sheets() -> None:
+    """For cameras whose exposure cannot be set, such as video streams."""
+    only = grid("auto", shots=2)
+    assert [params["mode"] for params, _ in only.places()] == ["auto"] * 4
+    assert len(layout(only).tiles) == 4
+    with pytest.raises(SoritesError, match="automatic shots only"):
+        grid("auto", shots=0)
 
 
 def test_unknown_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import numpy as np
 import pytest
 from PIL import Image as Pillow
@@ -9,9 +10,18 @@ from tests.apps.studio.conftest import capture_of
 
 from sorites.apps.check import check_capture
 from sorites.apps.studio.devices import Devices
-from sorites.apps.studio.folder import REVIEWS_NAME, CaptureFolder, flagged, open_folder, to_retake
+from sorites.apps.studio.folder import (
+    REVIEWS_NAME,
+    CaptureFolder,
+    flagged,
+    open_folder,
+    suspicious,
+    to_retake,
+    undecided,
+)
 from sorites.apps.studio.references import Reference, safe_name
 from sorites.apps.studio.review.rectify import Rectified, rectify_again
+from sorites.apps.studio.review.server import Review
 from sorites.apps.studio.sheets import images_of, sample_of, write_sheets
 from sorites.core.errors import SoritesError
 from sorites.sources.captures import SHOTS, Calibrated
@@ -67,6 +77,34 @@ def test_any_reviewers_flag_counts_until_the_image_is_shot_again(
     assert flagged(folder) == {}
     assert (folder.root / one).stat().st_mtime_ns > before[one]
     assert (folder.root / other).stat().st_mtime_ns == before[other]
+
+
+@pytest.mark.slow
+def test_what_does_not_match_is_marked_until_a_reviewer_has_seen_it(
+    devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    capture_of(folder, devices).run(held)
+    path, shot = next((path, shot) for path, shot in folder.done().items() if shot.sample == held[0].id)
+    log = folder.open_log(SHOTS)
+    log.write(shot.having(suspicious="the photograph is uniform", time=shot.time))
+    log.close()
+    assert undecided(folder) == suspicious(folder) == {path: "the photograph is uniform"}
+    assert to_retake(folder) == {path}
+    write_sheets(folder)
+    review = Review(folder, ["ada"])
+    try:
+        link = review.links["ada"]
+        image = next(one for one in httpx.get(f"{link}state").json()["images"] if one["doubts"])
+        assert list(image["doubts"].values()) == ["the photograph is uniform"]
+        number = [name for name, _ in images_of(folder)].index("n01440764/p0")
+        httpx.post(
+            f"{link}verdict", json={"number": number, "flags": [], "shots": {}, "note": ""}
+        ).raise_for_status()
+    finally:
+        review.stop()
+    assert undecided(folder) == {}
+    assert to_retake(folder) == frozenset()
+    assert suspicious(folder), "another reviewer still sees the mark"
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ class Support:
     """The values that the excess of one image over the limit can take.
 
     Attributes:
-        values: The possible values, in any order.
+        values: The possible values, in any order; a value may be repeated.
     """
 
     values: tuple[float, ...]
@@ -90,7 +90,7 @@ class Support:
     @property
     def null_share(self) -> float | None:
         """The share of outcomes above 0 if the mean is 0; None unless there are two values around 0."""
-        if len(self.values) != 2 or not self.least < 0 < self.most:
+        if len(set(self.values)) != 2 or not self.least < 0 < self.most:
             return None
         return -self.least / (self.most - self.least)
 

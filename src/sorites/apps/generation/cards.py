@@ -73,8 +73,8 @@ def write_cards(
         write_bytes(sealed_text(dataset_card(rows, facts, about, pipeline_licence(pipeline))), out / CARD)
     if rows["severity"].null_count() == 0:
         write_listed(record, ANNOTATIONS, (json.dumps(released_annotations(rows), indent=0) + "\n").encode())
-    classes = rows["class"].n_unique()
-    text = f"{rows.height} images of {classes} classes along nuisance shifts, made by a diffusion model."
+    classes = _classes(rows["class"].n_unique())
+    text = f"{rows.height} images of {classes} along nuisance shifts, made by a diffusion model."
     table = (GENERATED.table, (out / GENERATED.table).read_bytes())
     write_listed(record, CROISSANT, croissant_json(about.name, text, table, rows, about.licence))
 
@@ -122,7 +122,12 @@ def dataset_card(
         "size_categories": [_size(rows.height)],
         "tags": ["synthetic", "robustness", "distribution-shift", "croissant"],
     }
-    drawn = {key: value for key, value in facts.items() if key not in ("sliders", "libraries", "files")}
+    drawn = {
+        key: value
+        for key, value in facts.items()
+        if key not in ("sliders", "libraries", "files") and value not in (None, "")
+    }
+    classes = rows["class"].n_unique()
     lines = [
         "---",
         *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()),
@@ -130,8 +135,8 @@ def dataset_card(
         "",
         f"# {about.name}",
         "",
-        f"{rows.height} images of {rows['class'].n_unique()} classes, made by a diffusion model. They show no"
-        " real scenes. Each trajectory is one class and seed at rising severity of a nuisance shift.",
+        f"{rows.height} images of {_classes(classes)}, made by a diffusion model. They show no real scenes."
+        " Each trajectory is one class and seed at rising severity of a nuisance shift.",
         "",
         "| | |",
         "|---|---|",
@@ -161,7 +166,11 @@ def dataset_card(
 def _severities(rows: pl.DataFrame) -> list[str]:
     if rows["severity"].null_count():
         return rows["severities"].unique().sort().to_list()
-    return [f"{value:g}" for value in rows["severity"].unique().sort()]
+    return [repr(value).removesuffix(".0") for value in rows["severity"].unique().sort()]
+
+
+def _classes(count: int) -> str:
+    return f"{count} class{'es' if count != 1 else ''}"
 
 
 def _cell(value: object) -> str:

@@ -218,15 +218,7 @@ def learn_sliders(
         bar: Creates a progress bar.
         memory: How to save memory.
     """
-    if not concepts or not shifts:
-        raise SoritesError("need one or more classes and one or more shifts")
-    known = sorted({sample.shift for sample in source} - {CLEAN})
-    for shift in shifts:
-        if shift not in known:
-            raise SoritesError(
-                f"the source has no shift {shift}; it has {', '.join(known) or 'clean images only'}. Write"
-                f" pairs with the verb build, and pass {option('shift', 'NAME')}"
-            )
+    require_pairs(concepts, source, labels, shifts)
     made = []
     with locked(out, "slider", ".sorites.lock"):
         sweep_temporaries(out)
@@ -237,6 +229,38 @@ def learn_sliders(
                 _learn_unit(pipe, concept, shift, samples, recipe, folder, drawing, bar, memory)
                 made.append(folder)
     return made
+
+
+def require_pairs(
+    concepts: Sequence[Concept],
+    source: Sequence[Sample],
+    labels: Mapping[Concept, int],
+    shifts: Sequence[str],
+) -> None:
+    """Raise an error if a source lacks a shift, or pairs of it for one of the classes.
+
+    Args:
+        concepts: The classes.
+        source: Labelled images, clean and shifted, of the same samples.
+        labels: The label of each class in the source.
+        shifts: The shifts of the source to learn.
+    """
+    if not concepts or not shifts:
+        raise SoritesError("need one or more classes and one or more shifts")
+    known = sorted({sample.shift for sample in source} - {CLEAN})
+    clean = {sample.id for sample in source if sample.shift == CLEAN}
+    paired = {(sample.shift, sample.label) for sample in source if sample.id in clean}
+    for shift in shifts:
+        if shift not in known:
+            raise SoritesError(
+                f"the source has no shift {shift}; it has {', '.join(known) or 'clean images only'}. Write"
+                f" pairs with the verb build, and pass {option('shift', 'NAME')}"
+            )
+        if missing := [c.name for c in concepts if (shift, labels[c]) not in paired]:
+            raise SoritesError(
+                f"the source has no pair of images of {missing[0]} before and after {shift}; add some, or"
+                " leave that class out"
+            )
 
 
 def _learn_unit(

@@ -134,7 +134,7 @@ def make_images(
         safety: Says which images are unsafe. They are kept and marked in the column ``flagged``.
     """
     how = drawing or SamplerOptions()
-    settings, facts = _check_severities(severities, seeds, kind), shared_facts(pipe, shelf, how, prompt)
+    settings, facts = checked_severities(severities, seeds, kind), shared_facts(pipe, shelf, how, prompt)
     order = Order(shelf, settings, out, how, kind, prompt, by_text, batch, embedded_facts(facts))
     with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
@@ -230,7 +230,8 @@ def _draw(
     return sum(len(trajectory.files) for trajectory in missing)
 
 
-def _check_severities(severities: Sequence[float], seeds: Sequence[int], kind: str) -> tuple[float, ...]:
+def checked_severities(severities: Sequence[float], seeds: Sequence[int], kind: str) -> tuple[float, ...]:
+    """Return severities in order, or raise an error for severities, seeds and formats that cannot be."""
     settings = tuple(sorted(set(map(float, severities))))
     if not settings or not all(np.isfinite(s) and abs(s) <= 100 for s in settings):
         raise SoritesError(
@@ -320,7 +321,7 @@ def shared_facts(pipe: Pipe, shelf: Shelf, drawing: SamplerOptions, prompt: str)
         **drawing.facts(),
         "sliders": versions,
         "libraries": libraries,
-        "pipeline": str(pipe.path),
+        "pipeline": pipe.name,
         **({"tiling": True} if pipe.saving.tiling else {}),
     }
 

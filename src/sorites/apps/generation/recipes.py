@@ -48,6 +48,7 @@ class SliderRecipe:
             ("rate", 0 < self.rate < 1, "a number between 0 and 1"),
             ("batch", 1 <= self.batch <= 512, "a whole number from 1 to 512"),
             ("noise_steps", 2 <= self.noise_steps <= 1000, "a whole number from 2 to 1000"),
+            ("side", self.side is None or 8 <= self.side <= 4096, "pixels from 8 to 4096"),
             ("refresh", 1 <= self.refresh <= 1000, "a whole number from 1"),
             ("neutral", "{class}" in self.neutral, "words with {class} in them"),
             ("positive", "{shift}" in self.positive, "words with {shift} in them"),

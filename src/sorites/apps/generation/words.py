@@ -173,6 +173,7 @@ def learn_words(
     """
     if not concepts:
         raise SoritesError("need one or more classes")
+    require_images(concepts, source, labels)
     by_label: dict[int | None, list[Sample]] = {}
     for sample in source:
         by_label.setdefault(sample.label, []).append(sample)
@@ -191,6 +192,28 @@ def learn_words(
             for _ in spread.engine(units, work, spread.workers):
                 tick(1)
     return [out / concept.folder for concept in concepts]
+
+
+def require_images(
+    concepts: Sequence[Concept], source: Sequence[Sample], labels: Mapping[Concept, int]
+) -> None:
+    """Raise an error if a source has no image of a class.
+
+    Args:
+        concepts: The classes.
+        source: Labelled images.
+        labels: The label of each class in the source.
+    """
+    there = {sample.label for sample in source}
+    if missing := [concept.name for concept in concepts if labels[concept] not in there]:
+        raise SoritesError(_without_images(missing[0]))
+
+
+def _without_images(name: str) -> str:
+    return (
+        f"the source has no image of the class {name}. Class folders are named by class, WordNet id or"
+        f" number; for other names pass {option('labels', 'FILE')}"
+    )
 
 
 def learn_elsewhere(recipe: WordRecipe, out: Path, open_: Callable[[], Pipe], unit: WordUnit) -> int:
@@ -217,10 +240,7 @@ def _images(pipe: Pipe, samples: Sequence[Sample], name: str) -> list[ImageU8]:
         for sample, image in readable(samples, left_out)
     ]
     if not images:
-        raise SoritesError(
-            f"the source has no image of the class {name}. Class folders are named by class, WordNet id or"
-            f" number; for other names pass {option('labels', 'FILE')}"
-        )
+        raise SoritesError(_without_images(name))
     return [np.ascontiguousarray(image) for image in images]
 
 

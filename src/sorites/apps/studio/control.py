@@ -394,6 +394,11 @@ def replay(
 def _plan(references: Sequence[Reference], grid: Grid, names: tuple[str, ...], setting: str | None) -> Plan:
     """Return a plan; the fixed setting is the middle exposure of the grid by default."""
     by_light = by_exposure([{**params, "mode": "manual"} for params in grid.manual])
+    if not by_light:
+        raise SoritesError(
+            f"policies choose among manual settings, and this grid has none: use another"
+            f" {option('grid', None)}"
+        )
     fixed = _setting(setting) if setting else by_light[len(by_light) // 2]
     return Plan(references, grid, names, fixed, grid.lights)
 

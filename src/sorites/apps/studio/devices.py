@@ -111,6 +111,8 @@ def check_specs(options: DeviceOptions) -> None:
             ("hue", "hue1", "virtual", "none"),
             f"There are {', '.join(LAMPS)}.",
         )
+    if options.lamps.partition(":")[0] in ("hue", "hue1") and not options.lamps.partition(":")[2]:
+        raise SoritesError(f"expected the bridge's address, such as {options.lamps.strip(':')}:192.168.1.30")
 
 
 def check_mixture(options: DeviceOptions) -> None:
@@ -182,6 +184,8 @@ def pair_bridge(lamps: str, say: Callable[[str], None], wait: float = 30.0) -> s
     from sorites.apps.studio.hue import client, pair, store_key
 
     kind, _, host = lamps.partition(":")
+    if kind not in ("hue", "hue1"):
+        raise SoritesError(f"{option('pair')} needs a bridge, such as {option('lamps', 'hue:192.168.1.30')}")
     http, fingerprint = client(host, kind == "hue")
     try:
         store_key(host, pair(http, wait, say), fingerprint)

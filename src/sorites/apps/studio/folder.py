@@ -258,6 +258,22 @@ def suspicious(folder: CaptureFolder) -> dict[str, str]:
     return {path: shot.suspicious for path, shot in folder.done().items() if shot.suspicious}
 
 
+def undecided(folder: CaptureFolder) -> dict[str, str]:
+    """Return the suspicious photographs that no reviewer has seen since they were taken, with the reason.
+
+    What a reviewer has seen and not flagged is right: automatic exposure may leave an image all white.
+    """
+    seen = dict[str, float]()
+    for (_, sample), verdict in verdicts(folder).items():
+        seen[sample] = max(seen.get(sample, 0.0), verdict.time)
+    done = folder.done()
+    return {
+        path: reason
+        for path, reason in suspicious(folder).items()
+        if seen.get(done[path].sample, 0.0) <= _mended(done[path], "missed")
+    }
+
+
 def to_retake(folder: CaptureFolder) -> frozenset[str]:
-    """Return the paths of the flagged photographs, and of those that do not match their reference."""
-    return frozenset(flagged(folder).keys() | suspicious(folder).keys())
+    """Return the paths of the flagged photographs, and of suspicious ones that no reviewer has seen."""
+    return frozenset(flagged(folder).keys() | undecided(folder).keys())

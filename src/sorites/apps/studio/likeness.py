@@ -53,6 +53,8 @@ class Likeness:
         """Description of the mismatch, or None."""
         if self.moved is not None:
             return f"the image is displaced by {self.moved[0]:+.0f} % and {self.moved[1]:+.0f} % of its size"
+        if self.correlation == 0:
+            return "the photograph is uniform: over-exposed, covered, or of something else"
         if self.correlation is not None and self.correlation < MIN_CORRELATION:
             return f"the photograph does not show its image (correlation {self.correlation:.2f})"
         return None

@@ -19,6 +19,7 @@ from sorites.core import camera_grid as es_grid
 from sorites.core.camera_grid import Grid
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
+from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.io.paths import is_file, path_of
 from sorites.io.readers import lines
@@ -34,7 +35,7 @@ def grid(name: str, shots: int | None = None, lights: tuple[str, ...] = tuple(es
     """Return a grid of settings.
 
     Args:
-        name: ``test``, ``val``, ``small``, or a CSV file.
+        name: ``test``, ``val``, ``small``, ``auto`` (no manual settings), or a CSV file.
         shots: Number of automatic shots; the published number by default.
         lights: States of the lamps.
     """
@@ -47,6 +48,12 @@ def grid(name: str, shots: int | None = None, lights: tuple[str, ...] = tuple(es
             params for params in es_grid.published_grid("test").manual if params["aperture"] == SMALL_APERTURE
         )
         return Grid(manual, 1 if shots is None else shots, lights)
+    if name == "auto":
+        if shots == 0:
+            raise SoritesError(
+                f"{option('grid', 'auto')} has automatic shots only; give {option('auto', 'N')} above 0"
+            )
+        return Grid((), es_grid.AUTO_SHOTS if shots is None else shots, lights)
     return Grid(_from_csv(path_of(name)), es_grid.AUTO_SHOTS if shots is None else shots, lights)
 
 
@@ -57,7 +64,7 @@ def part_of(name: str) -> str:
 
 def _from_csv(path: Path) -> tuple[es_grid.Params, ...]:
     if not is_file(path):
-        raise SoritesError(f"no grid named {str(path)!r}: expected test, val, small, or {EXPECTED_CSV}")
+        raise SoritesError(f"no grid named {str(path)!r}: expected test, val, small, auto, or {EXPECTED_CSV}")
     rows = list(csv.DictReader(lines(path, EXPECTED_CSV)))
     if not 0 < len(rows) <= MAX_SETTINGS or not {"iso", "ss", "aperture"} <= set(rows[0]):
         raise SoritesError(

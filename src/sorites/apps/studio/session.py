@@ -10,17 +10,18 @@ from pathlib import Path
 from sorites import core
 from sorites.apps.studio.capture import Capture, Options, Say
 from sorites.apps.studio.devices import DeviceOptions, Devices, check_specs, open_devices
-from sorites.apps.studio.folder import CaptureFolder, suspicious, to_retake
+from sorites.apps.studio.folder import CaptureFolder, to_retake, undecided
 from sorites.apps.studio.references import Reference, part_of, references, stage_of
 from sorites.apps.studio.references import grid as named_grid
 from sorites.core import CLEAN
 from sorites.core.camera_grid import LIGHTS
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels as labels_of
-from sorites.core.messages import command
+from sorites.core.messages import command, option
 from sorites.core.progress import Bar
 from sorites.evaluation.samples import hashed_samples
 from sorites.io.files import locked, sweep_temporaries
+from sorites.io.paths import following_links
 
 # Shots of both published splits: 1000 images, two lights, 64 + 5 and 27 + 5 settings.
 FULL_SHOTS = 1000 * 2 * 69 + 1000 * 2 * 32
@@ -82,13 +83,15 @@ class Job:
     reshoot: bool = False
     port: int = 0
     side: int | None = None
+    follow_links: bool = False
 
     def held(self) -> list[Reference]:
         """Return the images, in the fair order of the source."""
         space = labels_of(self.labels or "imagenet")
-        clean = [
-            sample for sample in hashed_samples(core.source(self.source, space)) if sample.shift == CLEAN
-        ]
+        with following_links(self.follow_links):
+            clean = [
+                sample for sample in hashed_samples(core.source(self.source, space)) if sample.shift == CLEAN
+            ]
         return references(clean[: self.limit], space, self.side)
 
     def folder(self) -> CaptureFolder:
@@ -111,7 +114,8 @@ class Summary:
         kept_bytes: Mean size of a rectified photograph.
         camera_bytes: Mean size of a camera file.
         camera_s: Time that the virtual camera itself took.
-        suspicious: Photographs that do not match their reference, by path, with the reason.
+        suspicious: Photographs that do not match their reference and that no reviewer has seen, by path, with
+            the reason.
     """
 
     root: Path
@@ -124,6 +128,8 @@ class Summary:
     camera_bytes: float
     camera_s: float | None = None
     suspicious: Mapping[str, str] = field(default_factory=dict)
+    classes: frozenset[str] = frozenset()
+    """Class folders of the images."""
 
     def lines(self) -> list[str]:
         """Return a summary as text lines."""
@@ -133,10 +139,10 @@ class Summary:
         ]
         if self.suspicious:
             path, reason = next(iter(self.suspicious.items()))
-            retake = command("studio capture", reshoot=True, out=self.root)
+            look = command("studio review", str(self.root))
             lines.append(
-                f"{len(self.suspicious)} of them do not match their image, for example {path}: {reason}. Look"
-                f" at them; to take them again: {retake}"
+                f"{len(self.suspicious)} of them do not match their image, for example {path}: {reason}. They"
+                f" are marked in {look}; to take them again, repeat the command with {option('reshoot')}"
             )
         if self.taken:
             seconds_per_shot = self.seconds / self.taken
@@ -234,5 +240,6 @@ def _summary(
         kept_bytes,
         camera_bytes,
         spent,
-        suspicious(folder),
+        undecided(folder),
+        frozenset(reference.folder for reference in references),
     )

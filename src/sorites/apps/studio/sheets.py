@@ -127,9 +127,9 @@ def _columns(manual: tuple[Params, ...]) -> int:
     """Return the photographs per row: all ISOs at all shutter times, if the grid is a product of its axes."""
     sets = [{float(params[key]) for params in manual} for key in ("iso", "shutter", "aperture")]
     product = len(sets[0]) * len(sets[1]) * len(sets[2])
-    return (
-        len(sets[0]) * len(sets[1]) if product == len(manual) else min(DEFAULT_COLUMNS, max(1, len(manual)))
-    )
+    if manual and product == len(manual):
+        return len(sets[0]) * len(sets[1])
+    return min(DEFAULT_COLUMNS, max(1, len(manual)))
 
 
 def caption(params: Params) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sorites.core import add_metric
 from sorites.core.table import Table
-from sorites.metrics.camera import AUTO, DIALS, fold_of, with_settings
+from sorites.metrics.camera import AUTO, DIALS, effective_weight, fold_of, with_settings
 from sorites.metrics.control.policies import (
     SEARCHES,
     Policy,
@@ -43,6 +43,7 @@ OUTCOME = {
     "kept_by": pl.String,
     "share": pl.Float64,
     "exposure_ms": pl.Float64,
+    "images": pl.Int64,
 }
 
 
@@ -91,23 +92,23 @@ def _summary(table: Table, by: Sequence[str], own: bool) -> pl.DataFrame:
         engine="streaming"
     )
     scenes = frame.select(*columns).unique(["model", *SCENE], keep="any", maintain_order=False)
-    outcomes = pl.DataFrame(
-        list(_outcomes(frame, own)),
-        schema={"model": pl.String, **{name: frame.schema[name] for name in SCENE}, **OUTCOME},
-        orient="row",
-    )
+    kinds: dict[str, Any] = {"model": pl.String, **{name: frame.schema[name] for name in SCENE}, **OUTCOME}
+    outcomes = pl.concat([pl.DataFrame(schema=kinds), *_outcomes(frame, own)])
     named = outcomes.join(scenes, on=["model", *SCENE], nulls_equal=True)
     then = ["policy", "shots", "kept_by"] if own else ["chooser", "policy", "kept_by"]
     of_sample = named.group_by(*dict.fromkeys([*keys, *SAMPLE_KEY, *then])).agg(
-        pl.col("share").mean(), pl.col("exposure_ms").mean()
+        pl.col("share").mean(),
+        pl.col("exposure_ms").mean(),
+        weights=effective_weight(pl.col("images")),
     )
     sums = of_sample.group_by(*keys, *then).agg(
         value=pl.col("share").mean(),
         spread=pl.col("share").var(ddof=0),
         n=pl.len().cast(pl.Int64),
+        rows=pl.len().cast(pl.Float64) ** 2 / pl.col("weights").sum(),
         exposure_ms=pl.col("exposure_ms").mean(),
     )
-    bounds = clustered_wilson_interval(pl.col("value"), pl.col("spread"), pl.col("n"), pl.col("n"))
+    bounds = clustered_wilson_interval(pl.col("value"), pl.col("spread"), pl.col("n"), pl.col("rows"))
     more = ["exposure_ms", "kept_by"] if own else ["kept_by"]
     order = then[:-1]
     return answer_frame(sums.with_columns(**bounds), keys, "value", "n", "low", "high", *more, then=order)
@@ -146,15 +147,15 @@ class _Part:
         return _Part(self.scenes[index.tolist()], views, self.folds[index], self.milliseconds, self.kept_by)
 
 
-def _outcomes(frame: pl.DataFrame, own: bool) -> Iterator[tuple[Any, ...]]:
-    """Yield one row per scene, policy and number of shots."""
+def _outcomes(frame: pl.DataFrame, own: bool) -> Iterator[pl.DataFrame]:
+    """Yield one row per scene for each policy and number of shots."""
     for _, part in sorted(frame.partition_by(list(PART), as_dict=True).items(), key=str):
         models = sorted(part["model"].unique().to_list())
         parts = {model: _complete(part.filter(pl.col("model") == model)) for model in models}
         for model in models:
             judge = parts[model]
             if own:
-                yield from _automatic(part.filter(pl.col("model") == model), model)
+                yield _automatic(part.filter(pl.col("model") == model), model)
             if judge is None:
                 continue
             if own:
@@ -191,26 +192,32 @@ def _complete(rows: pl.DataFrame) -> _Part | None:
     return _Part(scenes, views, folds, 1000 * seconds, kept_by)
 
 
-def _automatic(rows: pl.DataFrame, model: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the automatic shots: one shot per scene, the mean over its repetitions."""
+def _automatic(rows: pl.DataFrame, model: str) -> pl.DataFrame:
+    """Return the automatic shots: one shot per scene, the mean over its repetitions."""
     shots = (
         rows.filter(AUTO)
         .group_by(SCENE)
-        .agg(share=pl.col("correct").cast(pl.Float64).mean(), seconds=pl.col("auto_s").mean())
+        .agg(
+            share=pl.col("correct").cast(pl.Float64).mean(),
+            exposure_ms=1000 * pl.col("auto_s").mean(),
+            images=pl.len().cast(pl.Int64),
+        )
     )
-    for *scene, share, seconds in shots.sort(SCENE).iter_rows():
-        spent = None if seconds is None else 1000 * seconds
-        yield (model, *scene, model, "auto", 1, None, share, spent)
+    named = shots.sort(SCENE).with_columns(
+        model=pl.lit(model), chooser=pl.lit(model), policy=pl.lit("auto"),
+        shots=pl.lit(1, pl.Int64), kept_by=pl.lit(None, pl.String),
+    )  # fmt: skip
+    return named.select("model", *SCENE, *OUTCOME)
 
 
-def _budgets(part: _Part, model: str) -> Iterator[tuple[Any, ...]]:
+def _budgets(part: _Part, model: str) -> Iterator[pl.DataFrame]:
     yield from _rows(part, part, "fixed", first_setting, 1, model, model)
     for shots in budgets(part.views.correct.shape[1]):
         for name, policy in part.searches.items():
             yield from _rows(part, part, name, policy, shots, model, model)
 
 
-def _transferred(chooser: str, choosing: _Part, model: str, judge: _Part) -> Iterator[tuple[Any, ...]]:
+def _transferred(chooser: str, choosing: _Part, model: str, judge: _Part) -> Iterator[pl.DataFrame]:
     if choosing.views.correct.shape[1] != judge.views.correct.shape[1]:
         return
     first, second = choosing.common(judge)
@@ -222,16 +229,19 @@ def _transferred(chooser: str, choosing: _Part, model: str, judge: _Part) -> Ite
 
 def _rows(
     choosing: _Part, judge: _Part, name: str, policy: Policy, shots: int, chooser: str, model: str
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the outcome of one policy for every scene."""
+) -> Iterator[pl.DataFrame]:
+    """Yield the outcomes of one policy, if there are any."""
     if not judge.scenes.height:
         return
     answer = cross_fitted(choosing.views, judge.views, choosing.folds, policy, shots)
     if answer is None:
         return
     correct, used = answer
-    spent = choosing.milliseconds[used].sum(1)
+    spent = pl.Series(choosing.milliseconds[used].sum(1)).fill_nan(None)
     kept_by = choosing.kept_by if name == "mvp" else None
-    for scene, right, time in zip(judge.scenes.iter_rows(), correct, spent, strict=True):
-        known = None if np.isnan(time) else float(time)
-        yield (model, *scene, chooser, name, shots, kept_by, float(right), known)
+    outcomes = judge.scenes.with_columns(
+        model=pl.lit(model), chooser=pl.lit(chooser), policy=pl.lit(name), shots=pl.lit(shots, pl.Int64),
+        kept_by=pl.lit(kept_by, pl.String), share=pl.Series(correct.astype(np.float64)), exposure_ms=spent,
+        images=pl.lit(1, pl.Int64),
+    )  # fmt: skip
+    yield outcomes.select("model", *SCENE, *OUTCOME)

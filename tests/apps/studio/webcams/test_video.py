@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +18,12 @@ import numpy as np
 import pytest
 from filelock import FileLock
 from PIL import Image as Pillow
+from tests.apps.studio.conftest import write_images
 
 from sorites.apps.studio.cameras import CameraError, FixedSettings, NeedsHand, Photo, exif_of
-from sorites.apps.studio.devices import open_camera
+from sorites.apps.studio.capture import Options
+from sorites.apps.studio.devices import DeviceOptions, open_camera
+from sorites.apps.studio.session import Job, Summary, capture_all
 from sorites.apps.studio.webcams.settings import optics_of
 from sorites.apps.studio.webcams.video import STALE, VideoCamera
 from sorites.core.errors import SoritesError
@@ -233,3 +238,47 @@ def test_options_follow_the_last_question_mark() -> None:
     for wrong in ("uvc:0?aperture=none", "uvc:0?gain=-1", "uvc:0?iso=3"):
         with pytest.raises(SoritesError):
             optics_of(wrong, 16)
+
+
+@pytest.mark.slow
+def test_a_stream_photographs_chromium_unattended(browser: Any, ffmpeg: str, tmp_path: Path) -> None:
+    """A whole capture of automatic shots: ffmpeg streams what a window of Chromium shows."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/video"
+    words = f"-v quiet -f mjpeg -use_wallclock_as_timestamps 1 -i pipe:0 -c copy -f mpjpeg -listen 1 {url}"
+    streaming = subprocess.Popen([ffmpeg, *words.split()], stdin=subprocess.PIPE)
+    links: list[str] = []
+    ended: list[Summary | BaseException] = []
+    devices = DeviceOptions(f"uvc:{url}", "none")
+    source = f"folder:{write_images(tmp_path / 'images')}"
+    job = Job(source, tmp_path / "es", "auto", 2, wanted=devices, options=Options(patience_s=60, pause_s=0.2))
+
+    def work() -> None:
+        try:
+            ended.append(capture_all(job, links.append))
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work)
+    page = browser.new_page(viewport={"width": 640, "height": 400})
+    try:
+        assert streaming.stdin is not None
+        thread.start()
+        while thread.is_alive():
+            if links and page.url == "about:blank":
+                page.goto(links[0].rpartition(" ")[2])
+            with contextlib.suppress(BrokenPipeError):
+                streaming.stdin.write(page.screenshot(type="jpeg", quality=95))
+                streaming.stdin.flush()
+    finally:
+        thread.join(30)
+        page.close()
+        streaming.terminate()
+        with contextlib.suppress(BrokenPipeError):
+            streaming.communicate(timeout=10)
+    (done,) = ended
+    assert isinstance(done, Summary), done
+    assert (done.wanted, done.suspicious) == (6, {})
+    likenesses = [shot.correlation for shot in job.folder().done().values()]
+    assert min(one or 0 for one in likenesses) > 0.95

@@ -26,17 +26,20 @@ const isOn = (kind) => (chosen.size ? [...chosen].every((number) => kindsOf(numb
 
 function marks() {
   for (const button of by("flags").children) button.setAttribute("aria-pressed", isOn(button.dataset.kind));
+  const doubts = state.images[at].doubts, doubted = Object.keys(doubts).length;
   [...by("tiles").children].forEach((button, number) => {
-    const found = [...kindsOf(number)].map((kind) => state.kinds[kind]);
+    const found = [...kindsOf(number)].map((kind) => state.kinds[kind]), doubt = doubts[number] ? [doubts[number]] : [];
     button.setAttribute("aria-pressed", chosen.has(number));
     button.classList.toggle("flagged", found.length > 0);
-    button.title = [state.sheet.tiles[number].name, ...found].join(", ");
+    button.classList.toggle("doubted", doubt.length > 0 && found.length === 0);
+    button.title = [state.sheet.tiles[number].name, ...found, ...doubt].join(", ");
     button.setAttribute("aria-label", button.title);
-    button.firstChild.textContent = found.map((name) => name[0].toUpperCase()).join(" ");
+    button.firstChild.textContent = found.map((name) => name[0].toUpperCase()).join(" ") || (doubt.length ? "?" : "");
   });
   const marked = [...shots.values()].filter((kinds) => kinds.size).length, last = at === state.images.length - 1;
   const which = chosen.size ? `${chosen.size} chosen` : flags.size ? "all photographs of the image" : "none chosen: flags are for all photographs";
-  by("about").textContent = `${which}; ${marked} flagged one by one`;
+  const unlike = doubted ? `; ${doubted} marked ? do not match the reference: flag what is wrong` : "";
+  by("about").textContent = `${which}; ${marked} flagged one by one${unlike}`;
   by("next").firstChild.textContent = (flags.size || marked ? "Flag, " : "Right, ") + (last ? "done " : "next ");
 }
 

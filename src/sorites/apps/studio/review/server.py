@@ -21,7 +21,7 @@ from sorites.apps.serving import (
     require,
     token_page,
 )
-from sorites.apps.studio.folder import KINDS, REVIEWS_NAME, CaptureFolder, flagged, verdicts
+from sorites.apps.studio.folder import KINDS, REVIEWS_NAME, CaptureFolder, flagged, suspicious, verdicts
 from sorites.apps.studio.sheets import (
     TILE,
     caption,
@@ -33,7 +33,7 @@ from sorites.apps.studio.sheets import (
 )
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
-from sorites.core.messages import command, option
+from sorites.core.messages import option
 from sorites.io.files import read_json, write_bytes
 from sorites.io.readers import parse_integer
 from sorites.sources.captures import ImageVerdict
@@ -56,6 +56,7 @@ class Review:
         samples = sample_of(folder)
         self._images = [(samples.get(name, name), name) for name, _ in images_of(folder)]
         self._layout = layout(folder.grid)
+        self._suspicious = suspicious(folder)
         self._tokens = load_tokens(folder, reviewers)
         endpoints = [
             *token_page("sorites.apps.studio.review", self._reviewer),
@@ -85,7 +86,12 @@ class Review:
                 "shots": self._numbered(shown, own.shots) if own else {},
                 "note": own.note if own else "",
             }
-            images.append({"name": describe_image(shown), **verdict})
+            doubts = {
+                number: self._suspicious[path]
+                for number, path in enumerate(self._paths(shown))
+                if path in self._suspicious
+            }
+            images.append({"name": describe_image(shown), "doubts": doubts, **verdict})
         return reply({"reviewer": name, "kinds": KINDS, "images": images, "sheet": self._tiles()})
 
     def _tiles(self) -> dict[str, Any]:
@@ -214,5 +220,5 @@ def serve(
     finally:
         review.stop()
     to_reshoot = flagged(folder)
-    reshoot = command("studio capture", reshoot=True, out=folder.root)
-    say(f"{len(to_reshoot)} photographs are flagged" + (f"; next: {reshoot}" if to_reshoot else ""))
+    again = f"; to take them again, repeat the command of the capture with {option('reshoot')}"
+    say(f"{len(to_reshoot)} photographs are flagged" + (again if to_reshoot else ""))
