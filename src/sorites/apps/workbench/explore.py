@@ -61,11 +61,11 @@ def page(opened: Opened, query: Query, start: int, count: int, shown: Sequence[s
     """
     if not (start >= 0 and 0 < count <= MAX_PAGE):
         raise SoritesError(f"expected 1 to {MAX_PAGE} images from index 0 on")
-    rows = query.apply(opened.images)
+    rows = opened.rows(query)
     part = rows.slice(start, count)
     names = ["sample_id", "shift", "severity", "params", "class", *_of_models(opened.images)]
     names = list(dict.fromkeys([*names, *(name for name in shown if name in opened.images.columns)]))
-    chosen = opened.images[part.to_list()].select(names) if len(part) else opened.images.clear().select(names)
+    chosen = opened.images.select(names)[part]
     lines = [{"row": row, **_jsonable(line)} for row, line in zip(part, chosen.to_dicts(), strict=True)]
     return {"total": len(rows), "start": start, "images": lines}
 
