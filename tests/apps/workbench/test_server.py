@@ -16,7 +16,10 @@ from PIL import Image as Pillow
 from tests.conftest import scene
 
 import sorites
+from sorites.apps.workbench.library import Library
 from sorites.apps.workbench.server import ANSWERS, Workbench
+from sorites.lenses import store
+from sorites.shifts.lens import kernel_index
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,62 @@ def test_a_selection_becomes_a_folder_and_a_tag(
     for name in ("../up", "", "a/b", "x" * 99):
         refused = client.post("select", json={"run": key, "q": query, "as": "folder", "name": name})
         assert refused.status_code == 422
+
+
+def test_a_lens_shows_what_a_run_saw_and_the_transform_of_its_kernel(
+    client: httpx.Client, key: str, workbench: Workbench, finished: Path, tmp_path: Path
+) -> None:
+    listed = client.get("lenses").json()
+    assert {lens["name"] for lens in listed["lenses"]} == set(store.names(store.builtin()))
+    suite = workbench.library.run(key).record.suite
+    run = sorites.run(
+        suite.model_copy(update={"shifts": (), "scorers": (), "limit": 1}),
+        shifts=["lens"],
+        out=tmp_path / "lens",
+    )
+    rows = run.table.filter(shift="lens", model="coarse").collect()
+    row = next(row for row in rows.iter_rows(named=True) if "CookeTriplet" in row["params"])
+    seen = json.loads(row["params"])
+    place = {name: seen[name] for name in ("lens", "field", "azimuth")}
+    answer = client.get("lens", params={"run": key, "image": row["sample_id"], **place}).json()
+    assert answer["models"]["coarse"]["conf"] == row["conf"]
+    assert answer["place"]["mtf50"] == seen["mtf50"]
+    (entry,) = Library([tmp_path]).runs()
+    number = entry.opened().images["image_id"].index_of(row["image_id"])
+    assert number is not None
+    assert np.array_equal(pixels(base64.b64decode(answer["image"].partition(",")[2])), entry.image(number))
+    place |= {"field": 0.7, "azimuth": 0}
+    answer = client.get("lens", params={"run": key, "image": row["sample_id"], **place}).json()
+    kernel = store.load(store.builtin(), "CookeTriplet").arrays["kernels"][kernel_index(0.7, 0)]
+    for name, axis in (("radial", 1), ("tangential", 2)):
+        expected = np.abs(np.fft.rfft(kernel.astype(float).sum(axis), 512))[:, ::8]
+        np.testing.assert_allclose(answer["mtf"][name], expected / expected[:, :1], atol=2e-3)
+    for wrong in (
+        {"lens": "../../etc/passwd"},
+        {"field": 0.95},
+        {"azimuth": "nan"},
+        {"field": ""},
+        {"error": "jpeg", "size": 1},
+        {"error": "decentre", "size": 1e9},
+    ):
+        refused = client.get("lens", params={"run": key, "image": row["sample_id"], **place, **wrong})
+        assert (refused.status_code, bool(refused.json()["error"])) == (422, True)
+
+
+def test_a_lens_with_an_error_shows_the_image_of_the_dial(
+    client: httpx.Client, key: str, workbench: Workbench
+) -> None:
+    sample = client.get("shifts", params={"run": key}).json()["samples"][0]["id"]
+    of = {"run": key, "image": sample}
+    shown = client.get("lens", params={**of, "error": "decentre", "size": 20}).json()
+    turned = client.get("turn", params={**of, "at": '{"decentre": 20}'}).json()
+    assert (shown["image"], shown["models"], shown["point"]) == (
+        turned["image"],
+        turned["models"],
+        turned["point"],
+    )
+    designed = client.get("lens", params={**of, "error": "decentre", "size": 1}).json()
+    assert np.sum(shown["mtf"]["radial"]) < np.sum(designed["mtf"]["radial"])
 
 
 def test_requests_without_the_token_or_from_elsewhere_are_refused(served: str, key: str) -> None:

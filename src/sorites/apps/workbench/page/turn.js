@@ -1,16 +1,12 @@
 // One image under one or two dials: pixels, answers, OOD scores, where each model fails, and the map of both dials.
 
-import { el, get, number, parsed, percent, post, runPicker, say, writeAddress } from "./parts.js";
+import { card, el, get, imagePicker, number, parsed, percent, post, runPicker, say, withModels, writeAddress } from "./parts.js";
 
 const CELLS = 7;
 
 export async function show(main, state) {
-  const { runs, models } = await get("runs");
-  const usable = runs.filter((run) => !run.error);
-  const extra = models.length ? [["", `models: ${models.join(", ")}`]] : [];
-  if (!usable.length && !models.length) { main.append(el("p", {}, "Start the workbench with a run or a model: sorites view lite0")); return null; }
-  const known = state.run !== undefined && (usable.some((run) => run.key === state.run) || (state.run === "" && models.length));
-  const turner = new Turner(main, usable, extra, { ...state, run: known ? state.run : models.length ? "" : usable[0].key });
+  const { runs, extra, run } = await withModels(state.run);
+  const turner = new Turner(main, runs, extra, { ...state, run });
   await turner.open();
   return () => turner.close();
 }
@@ -51,10 +47,7 @@ class Turner {
     this.maps = el("div", { class: "panels" });
     this.dials = el("div", { class: "dials" });
     const file = el("input", { type: "file", accept: "image/*", "aria-label": "Your own image", onchange: () => file.files[0] && this.upload(file.files[0]) });
-    const pick = el("select", { "aria-label": "Image", onchange: () => { this.image = pick.value; this.reset(); } },
-      this.samples.map((sample) => el("option", { value: sample.id }, `${sample.class || "no label"} · ${sample.id}`)));
-    if (!this.samples.some((sample) => sample.id === this.image)) pick.prepend(el("option", { value: this.image }, this.image));
-    pick.value = this.image;
+    const pick = imagePicker(this.samples, this.image, (image) => { this.image = image; this.reset(); });
     this.main.replaceChildren(
       el("div", { class: "bar" }, runPicker(this.runs, this.run, (key) => { this.close(); this.run = key; this.image = null; this.at = {}; this.epoch += 1; this.open().catch((error) => say(error.message, true)); }, this.extra),
         pick, file, el("button", { onclick: () => this.webcam() }, "webcam"),
@@ -116,20 +109,7 @@ class Turner {
     this.picture.src = answer.image;
     this.drawBoxes(answer);
     this.side.replaceChildren(answer.point ? el("img", { src: answer.point, alt: "The image of a point" }) : el("span", { class: "soft" }, ""), histogram(answer.histogram));
-    this.answers.replaceChildren(...Object.entries(answer.models).map(([model, found]) => this.card(model, found, answer.label)));
-  }
-
-  card(model, found, label) {
-    const verdict = found.correct === null || found.correct === undefined ? "" : found.correct ? "good" : "bad";
-    const failed = this.fails[model];
-    return el("article", { class: "panel" }, el("h3", {}, model),
-      found.error ? el("p", { class: "bad" }, found.error) : null,
-      found.boxes?.length || (label === null && found.answer === null) ? el("p", {}, `${found.boxes.length} boxes`)
-        : el("p", { class: verdict }, `${found.answer} ${verdict ? (found.correct ? "✓" : "✗") : ""}`),
-      found.conf !== null && found.conf !== undefined ? [el("div", { class: "meter" }, el("i", { style: `width:${100 * found.conf}%` })), el("small", {}, `confidence ${percent(found.conf)}`)] : null,
-      found.top5?.length ? el("ol", {}, found.top5.map((name) => el("li", {}, name))) : null,
-      Object.entries(found.scores).map(([name, score]) => el("div", { class: "soft" }, `${name} ${number(score, 4)}`)),
-      failed ? el("p", {}, failed) : null);
+    this.answers.replaceChildren(...Object.entries(answer.models).map(([model, found]) => card(model, found, answer.label, this.fails[model])));
   }
 
   drawBoxes(answer) {
