@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -236,3 +238,34 @@ def test_only_pages_of_a_run_are_sent(client: httpx.Client, key: str, finished: 
     assert sent.text == "<p>report</p>"
     for name in ("run.json", "../report.html", "compare.html", "/etc/passwd"):
         assert client.get("page", params={"run": key, "name": name}).status_code == 404
+
+
+@pytest.mark.slow
+def test_ten_users_at_once_are_all_answered(served: str, key: str) -> None:
+    """Each user scrolls, filters, opens a trajectory and turns two shifts, all at the same time."""
+    queries = [json.dumps({"where": [["conf coarse", "at least", 0.05 * user]]}) for user in range(10)]
+    with httpx.Client(base_url=f"{served}api/", timeout=60) as one:
+        sample = one.get("shifts", params={"run": key}).json()["samples"][0]["id"]
+        expected = [one.get("images", params={"run": key, "q": query}).json() for query in queries]
+
+    def work(user: int) -> list[float]:
+        taken: list[float] = []
+        with httpx.Client(base_url=f"{served}api/", timeout=60) as mine:
+            for step in range(4):
+                at = json.dumps({"defocus_disk": 1.0 + user / 10 + step, "gaussian_noise": 0.1})
+                begun = time.perf_counter()
+                answers = [
+                    mine.get("images", params={"run": key, "q": queries[user]}),
+                    mine.get("thumbnail", params={"run": key, "row": 8 * step + user % 8}),
+                    mine.get("trajectory", params={"run": key, "row": user}),
+                    mine.get("turn", params={"run": key, "image": sample, "at": at}),
+                ]
+                taken.append(time.perf_counter() - begun)
+                assert [answer.status_code for answer in answers] == [200] * 4
+                assert answers[0].json() == expected[user]
+                assert answers[3].json()["severities"] == json.loads(at)
+        return taken
+
+    with ThreadPoolExecutor(10) as users:
+        taken = [seconds for mine in users.map(work, range(10)) for seconds in mine]
+    assert len(taken) == 40

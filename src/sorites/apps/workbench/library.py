@@ -145,11 +145,16 @@ class RunEntry:
             about["error"] = str(error)
         return about
 
-    def curves(self) -> list[dict[str, Any]]:
-        """Return the accuracy of every model along every shift, with intervals."""
-        table = self.opened().view.table
-        found = metrics.accuracy(table, by=("model", "shift", "severity"))
-        return found.select("model", "shift", "severity", "value", "low", "high", "n").to_dicts()
+    def curves(self) -> tuple[str, list[dict[str, Any]]]:
+        """Return the name of a metric, and its values for every model along every shift with intervals.
+
+        The metric is accuracy, or mAP for a run of detectors.
+        """
+        table, by = self.opened().view.table, ("model", "shift", "severity")
+        name, found = "accuracy", metrics.accuracy(table, by=by)
+        if not found.height:
+            name, found = "map", metrics.map(table, by=by)
+        return name, found.select(*by, "value", "low", "high", "n").to_dicts()
 
 
 def _state(folder: Path) -> tuple[int, int]:

@@ -162,7 +162,8 @@ def _curves(workbench: Workbench, request: Request) -> Any:
     entry = workbench.library.run(_text(request, "run"))
     unfinished = entry.opened().view.unfinished
     said = [] if unfinished is None else list(unfinished.sentences(True))
-    return {"curves": entry.curves(), "unfinished": said}
+    metric, curves = entry.curves()
+    return {"metric": metric, "curves": curves, "unfinished": said}
 
 
 def _columns(workbench: Workbench, request: Request) -> Any:

@@ -32,9 +32,9 @@ class Explorer {
     const { columns } = await get("columns", { run: this.run });
     this.columns = columns;
     this.bar = el("div", { class: "bar" });
-    this.chips = el("div", { class: "bar", role: "list", "aria-label": "Filters" });
+    this.chips = el("div", { class: "bar", "aria-label": "Filters", role: "group" });
     this.space = el("div", { class: "space" });
-    this.grid = el("div", { id: "grid", tabindex: 0, role: "grid", "aria-label": "Images" }, this.space);
+    this.grid = el("div", { id: "grid", tabindex: 0, role: "region", "aria-label": "Images" }, this.space);
     this.main.replaceChildren(this.bar, this.chips, this.grid);
     this.drawBar();
     this.grid.addEventListener("scroll", () => this.draw());
@@ -98,7 +98,7 @@ class Explorer {
 
   drawChips() {
     this.chips.replaceChildren(...this.query.where.map(([column, operator, value], place) =>
-      el("span", { class: "chip", role: "listitem" }, `${column} ${operator} ${Array.isArray(value) ? value.length + " values" : value}`,
+      el("span", { class: "chip" }, `${column} ${operator} ${Array.isArray(value) ? value.length + " values" : value}`,
         el("button", { "aria-label": `Remove the filter on ${column}`,
           onclick: () => { this.query.where.splice(place, 1); this.search(); } }, "×"))));
   }
@@ -185,7 +185,7 @@ class Explorer {
     const shifts = [...new Set(found.images.map((image) => image.shift))];
     const chosen = found.images.find((image) => image.row === row);
     this.dialog.append(
-      el("div", { class: "bar" }, el("h2", {}, `${found.class || "no label"} · ${found.sample}`),
+      el("div", { class: "bar head" }, el("h2", {}, `${found.class || "no label"} · ${found.sample}`),
         el("a", { href: `#/turn?run=${this.run}&image=${encodeURIComponent(found.sample)}${chosen.severity && chosen.shift !== "clean"
           ? `&at=${encodeURIComponent(JSON.stringify({ [chosen.shift]: chosen.severity }))}` : ""}` }, "turn this image"),
         el("button", { onclick: () => this.dialog.close() }, "close")),

@@ -54,7 +54,7 @@ class LensBench {
         imagePicker(this.samples, this.image, (image) => { this.image = image; this.look(); })),
       el("div", { class: "turn lens" },
         el("div", {}, this.bench, el("div", { class: "side" }, this.point, this.curves), this.numbers),
-        el("div", {}, el("div", { class: "stage" }, this.picture), this.answers)));
+        el("div", {}, el("div", { class: "stage" }, this.picture), el("h2", { class: "unseen" }, "Answers"), this.answers)));
     this.drawBench();
   }
 
@@ -70,7 +70,7 @@ class LensBench {
 
   ofError() {
     const { name, unit, top, about, field, lens } = this.error;
-    return [el("h3", {}, `${lens}: ${name}`), el("p", { class: "soft" }, `${about[0].toUpperCase()}${about.slice(1)}. `,
+    return [el("h2", {}, `${lens}: ${name}`), el("p", { class: "soft" }, `${about[0].toUpperCase()}${about.slice(1)}. `,
       `Traced at ${number(field)} of the half field; the image draws its azimuth.`),
     this.slider(name, this.size, top, unit, (value) => { this.size = value; })];
   }
@@ -93,7 +93,7 @@ class LensBench {
     this.azimuthSlider = this.slider("azimuth", this.azimuth, 360, "°", (value) => { this.azimuth = value; });
     const facts = [f_number && `f/${number(f_number)}`, fov_deg && `${number(fov_deg)}° field of view`].filter(Boolean).join(", ");
     this.place();
-    return [el("h3", {}, `${name}${facts ? ` · ${facts}` : ""}`), this.disc,
+    return [el("h2", {}, `${name}${facts ? ` · ${facts}` : ""}`), this.disc,
       el("p", { class: "soft" }, `Point at a place. Darker is sharper; the dashed circle is the last traced field (${number(this.last)}).`),
       this.fieldSlider, this.azimuthSlider];
   }
@@ -146,7 +146,7 @@ class LensBench {
     const halves = (name) => answer.mtf[`${name}_mtf50`].map((value) => value === null ? "> 0.5" : number(value)).join(", ");
     this.numbers.textContent = `MTF50 of red, green, blue in cycles per pixel: radial ${halves("radial")}; tangential ${halves("tangential")}`
       + (this.error && answer.place.azimuth !== null && answer.place.azimuth !== undefined ? `; azimuth ${answer.place.azimuth}°` : "");
-    this.answers.replaceChildren(...Object.entries(answer.models).map(([model, found]) => card(model, found, answer.label)));
+    this.answers.replaceChildren(...Object.entries(answer.models).map(([model, found]) => card(model, found, answer)));
     say(`${Math.round(performance.now() - began)} ms`);
   }
 }

@@ -97,12 +97,16 @@ export function imagePicker(samples, image, onchange) {
 }
 
 // What a model answers to an image, and what else is known of it.
-export function card(model, found, label, more) {
+export function card(model, found, answer, more) {
+  const label = answer.label;
+  const sought = (answer.truth || []).filter((box) => model in box.found);
   const verdict = found.correct === null || found.correct === undefined ? "" : found.correct ? "good" : "bad";
   const boxes = found.boxes?.length || (label === null && found.answer === null);
   return el("article", { class: "panel" }, el("h3", {}, model),
     found.error ? el("p", { class: "bad" }, found.error) : null,
-    boxes ? el("p", {}, `${found.boxes.length} boxes`)
+    boxes ? el("p", {}, `${found.boxes.filter((box) => box.conf >= answer.from).length} boxes of confidence ${percent(answer.from)} or more`,
+      sought.length ? el("div", { class: sought.every((box) => box.found[model]) ? "good" : "bad" },
+        `finds ${sought.filter((box) => box.found[model]).length} of ${sought.length} objects`) : null)
       : el("p", { class: verdict }, `${found.answer} ${verdict ? (found.correct ? "✓" : "✗") : ""}`),
     found.conf !== null && found.conf !== undefined ? [el("div", { class: "meter" }, el("i", { style: `width:${100 * found.conf}%` })), el("small", {}, `confidence ${percent(found.conf)}`)] : null,
     found.top5?.length ? el("ol", {}, found.top5.map((name) => el("li", {}, name))) : null,

@@ -3,6 +3,8 @@
 import { card, el, get, imagePicker, number, parsed, percent, post, runPicker, say, withModels, writeAddress } from "./parts.js";
 
 const CELLS = 7;
+// Found boxes that are named on the image; all are drawn.
+const NAMED = 12;
 
 export async function show(main, state) {
   const { runs, extra, run } = await withModels(state.run);
@@ -46,7 +48,7 @@ class Turner {
     this.answers = el("div", { class: "answers", "aria-live": "polite" });
     this.maps = el("div", { class: "panels" });
     this.dials = el("div", { class: "dials" });
-    const file = el("input", { type: "file", accept: "image/*", "aria-label": "Your own image", onchange: () => file.files[0] && this.upload(file.files[0]) });
+    const file = el("input", { type: "file", class: "file", accept: "image/*", "aria-label": "Your own image", onchange: () => file.files[0] && this.upload(file.files[0]) });
     const pick = imagePicker(this.samples, this.image, (image) => { this.image = image; this.reset(); });
     this.main.replaceChildren(
       el("div", { class: "bar" }, runPicker(this.runs, this.run, (key) => { this.close(); this.run = key; this.image = null; this.at = {}; this.epoch += 1; this.open().catch((error) => say(error.message, true)); }, this.extra),
@@ -55,7 +57,7 @@ class Turner {
       el("div", { class: "turn" }, el("div", {}, this.stage, this.side),
         el("div", {}, this.dials, el("div", { class: "bar" },
           el("button", { onclick: () => this.bisect(), title: "Key: b" }, "find failure severities (b)"),
-          el("button", { onclick: () => this.drawMap(), title: "Key: m" }, "map of both dials (m)")), this.answers, this.maps)));
+          el("button", { onclick: () => this.drawMap(), title: "Key: m" }, "map of both dials (m)")), el("h2", { class: "unseen" }, "Answers"), this.answers, this.maps)));
     this.drawDials();
   }
 
@@ -109,19 +111,23 @@ class Turner {
     this.picture.src = answer.image;
     this.drawBoxes(answer);
     this.side.replaceChildren(answer.point ? el("img", { src: answer.point, alt: "The image of a point" }) : el("span", { class: "soft" }, ""), histogram(answer.histogram));
-    this.answers.replaceChildren(...Object.entries(answer.models).map(([model, found]) => card(model, found, answer.label, this.fails[model])));
+    this.answers.replaceChildren(...Object.entries(answer.models).map(([model, found]) => card(model, found, answer, this.fails[model])));
   }
 
   drawBoxes(answer) {
     this.overlay.setAttribute("viewBox", `0 0 ${answer.width} ${answer.height}`);
-    const found = Object.values(answer.models).flatMap((model) => (model.boxes || []).filter((box) => box.conf >= .5));
-    const near = (truth, box) => overlap(truth, [box.x0, box.y0, box.x1, box.y1]) >= .5;
-    const truths = (answer.truth || []).map((xyxy) => [xyxy, found.some((box) => near(xyxy, box))]);
+    const found = Object.values(answer.models).flatMap((model) => (model.boxes || []).filter((box) => box.conf >= answer.from))
+      .sort((a, b) => b.conf - a.conf);
+    const size = answer.width / 32;
     const rect = ([x0, y0, x1, y1], colour, dash) => el("rect", { x: x0, y: y0, width: Math.max(0, x1 - x0), height: Math.max(0, y1 - y0), fill: "none", stroke: colour,
       "stroke-width": 2, "stroke-dasharray": dash || null, "vector-effect": "non-scaling-stroke" });
-    this.overlay.replaceChildren(...truths.map(([xyxy, here]) => rect(xyxy, here ? "#3fbf6a" : "#ff4d4d", here ? null : "6 4")),
-      ...found.map((box) => el("g", {}, rect([box.x0, box.y0, box.x1, box.y1], "#4f9cff"),
-        el("text", { x: box.x0 + 2, y: box.y0 + 12, "font-size": 12, fill: "#4f9cff" }, `${box.name} ${percent(box.conf)}`))));
+    const named = (text, x, y, colour) => el("text", { x, y: Math.max(y, size), "font-size": size, fill: colour, class: "over" }, text);
+    const truths = (answer.truth || []).map(({ xyxy, name, found: by }) => [xyxy, name, Object.values(by).some(Boolean)]);
+    this.overlay.replaceChildren(
+      ...found.map((box) => rect([box.x0, box.y0, box.x1, box.y1], "#4f9cff")),
+      ...truths.map(([xyxy, name, here]) => el("g", {}, rect(xyxy, here ? "#3fbf6a" : "#ff4d4d", here ? null : "6 4"),
+        here ? null : named(`${name}: not found`, xyxy[0] + 2, xyxy[3] - 3, "#ff8080"))),
+      ...found.slice(0, NAMED).map((box) => named(`${box.name} ${percent(box.conf)}`, box.x0 + 2, box.y0 + size, "#8fc1ff")));
   }
 
   press(event) {
@@ -200,14 +206,6 @@ class Turner {
       canvas.toBlob((blob) => this.upload(blob), "image/png");
     } catch (error) { say(`the webcam cannot be used: ${error.message}`, true); }
   }
-}
-
-function overlap(a, b) {
-  const width = Math.min(a[2], b[2]) - Math.max(a[0], b[0]);
-  const height = Math.min(a[3], b[3]) - Math.max(a[1], b[1]);
-  if (width <= 0 || height <= 0) return 0;
-  const both = width * height;
-  return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both);
 }
 
 function histogram(channels) {
