@@ -27,6 +27,7 @@ def finished(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shifts=["defocus_disk", "gaussian_noise"],
         scorers=["msp"],
         limit=8,
+        keep_features=True,
         out=folder,
     )
     return folder

@@ -108,6 +108,28 @@ def test_filter_open_a_trajectory_and_come_back_by_the_address(page: Any, served
     until(page, "document.getElementById('status').textContent.startsWith('88 images')")
 
 
+def test_a_lasso_on_the_map_becomes_a_filter(page: Any, served: str) -> None:
+    page.goto(f"{served}#/explore")
+    page.wait_for_selector(".tile img")
+    page.get_by_role("button", name="map", exact=True).click()
+    page.wait_for_selector(".plot circle")
+    assert page.locator(".plot circle").count() == 88
+    box = page.locator(".plot").bounding_box()
+    left, top, middle = box["x"] + 2, box["y"] + 2, box["x"] + box["width"] / 2
+    inside = page.eval_on_selector_all(
+        ".plot circle", "dots => dots.filter(dot => dot.cx.baseVal.value < 200).length"
+    )
+    page.mouse.move(left, top)
+    page.mouse.down()
+    for x, y in ((middle, top), (middle, top + box["height"] - 4), (left, top + box["height"] - 4)):
+        page.mouse.move(x, y)
+    page.mouse.up()
+    until(page, f"document.getElementById('status').textContent.startsWith('{inside} images')")
+    until(page, f"document.querySelectorAll('.plot circle').length === {inside}")
+    assert 0 < inside < 88
+    assert "map=1" in page.url
+
+
 def test_scrolling_shows_every_image_once(page: Any, served: str) -> None:
     page.goto(f"{served}#/explore")
     page.wait_for_selector(".tile img")
@@ -192,6 +214,7 @@ def test_a_webcam_gives_an_image(chromium_page: Any, served: str) -> None:
 READY = {
     "runs": ".panel",
     "explore": ".tile img",
+    "explore?map=1": ".plot circle",
     "explore?row=9": "dialog .here img",
     "turn": ".answers article",
     "lens": ".answers article",

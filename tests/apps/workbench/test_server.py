@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image as Pillow
+from tests.apps.workbench.toy import classify
 from tests.conftest import scene
 
 import sorites
@@ -137,6 +138,7 @@ def test_a_selection_becomes_a_folder_and_a_tag(
         assert refused.status_code == 422
 
 
+@pytest.mark.slow
 def test_a_lens_shows_what_a_run_saw_and_the_transform_of_its_kernel(
     client: httpx.Client, key: str, workbench: Workbench, finished: Path, tmp_path: Path
 ) -> None:
@@ -191,6 +193,28 @@ def test_a_lens_with_an_error_shows_the_image_of_the_dial(
     )
     designed = client.get("lens", params={**of, "error": "decentre", "size": 1}).json()
     assert np.sum(shown["mtf"]["radial"]) < np.sum(designed["mtf"]["radial"])
+
+
+def test_a_map_has_the_principal_components_of_the_features(
+    client: httpx.Client, key: str, workbench: Workbench
+) -> None:
+    query = json.dumps({"where": [["shift", "is", "gaussian_noise"]]})
+    found = client.get("embedding", params={"run": key, "q": query, "model": "classify"}).json()
+    assert found["total"] == len(found["points"]) == 40
+    entry = workbench.library.run(key)
+    _, features = classify([entry.image(point[0]) for point in found["points"]])
+    features = features / np.linalg.norm(features, axis=1, keepdims=True)
+    values, axes = np.linalg.eigh(np.cov(features.astype(float).T))
+    np.testing.assert_allclose(found["share"], values[:-3:-1] / values.sum(), atol=1e-4)
+    placed = (features - features.mean(0)) @ axes[:, :-3:-1]
+    shown = np.array([point[2:4] for point in found["points"]])
+    np.testing.assert_allclose(np.abs(shown), np.abs(placed), atol=1e-3)
+    chosen = [point[1] for point in found["points"][:7]]
+    inside = json.dumps({"where": [["image_id", "in", chosen]]})
+    assert client.get("images", params={"run": key, "q": inside}).json()["total"] == 7
+    without = client.get("embedding", params={"run": key, "model": "coarse"})
+    assert without.status_code == 422
+    assert "keep" in without.json()["error"]
 
 
 def test_requests_without_the_token_or_from_elsewhere_are_refused(served: str, key: str) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-PAGE_FILES = ("page.css", "app.js", "runs.js", "explore.js", "turn.js", "lens.js", "parts.js")
+PAGE_FILES = ("page.css", "app.js", "runs.js", "explore.js", "turn.js", "lens.js", "embedding.js", "parts.js")
 # Sides of thumbnails, px.
 MIN_SIDE, MAX_SIDE = 32, 512
 # Pages of runs contain their own scripts and styles, and load nothing.
@@ -178,6 +178,11 @@ def _images(workbench: Workbench, request: Request) -> Any:
     return explore.page(opened, query, _number(request, "start", 0), _number(request, "count", 100), shown)
 
 
+def _embedding(workbench: Workbench, request: Request) -> Any:
+    entry, query = workbench.library.run(_text(request, "run")), parse_query(_text(request, "q"))
+    return explore.embedding(entry, query, _text(request, "model"), _text(request, "by") == "neighbours")
+
+
 def _trajectory(workbench: Workbench, request: Request) -> Any:
     return explore.trajectory(workbench.library.run(_text(request, "run")), _number(request, "row"))
 
@@ -282,6 +287,7 @@ ANSWERS: dict[str, Answer] = {
     "columns": _columns,
     "images": _images,
     "trajectory": _trajectory,
+    "embedding": _embedding,
     "code": _code,
     "image": _image,
     "thumbnail": _thumbnail,

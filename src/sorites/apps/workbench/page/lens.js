@@ -82,7 +82,7 @@ class LensBench {
     // Rings as sharp as the lens is at the traced fields; the frame is a sensor of 3 : 2 with its corners at the edge.
     const rings = [...this.fields].map((field, i) => [((field + (this.fields[i + 1] ?? 1)) / 2) * RADIUS, mtf50[i]]).reverse();
     const [halfWidth, halfHeight] = [RADIUS * 3 / Math.hypot(3, 2), RADIUS * 2 / Math.hypot(3, 2)];
-    this.disc = el("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, class: "field", role: "img", "aria-label": `Field of ${name}; darker is sharper`,
+    this.disc = el("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, class: "field", role: "img", "aria-label": `Field of ${name}; a stronger colour is sharper`,
       onpointerdown: (event) => this.pointed(event), onpointermove: (event) => this.pointed(event) },
       rings.map(([radius, sharp]) => el("circle", { cx: SIDE / 2, cy: SIDE / 2, r: radius, fill: "var(--mark)", opacity: .06 + .5 * sharp / most },
         el("title", {}, `MTF50 ${number(sharp)} cycles per pixel`))),
@@ -94,7 +94,7 @@ class LensBench {
     const facts = [f_number && `f/${number(f_number)}`, fov_deg && `${number(fov_deg)}° field of view`].filter(Boolean).join(", ");
     this.place();
     return [el("h2", {}, `${name}${facts ? ` · ${facts}` : ""}`), this.disc,
-      el("p", { class: "soft" }, `Point at a place. Darker is sharper; the dashed circle is the last traced field (${number(this.last)}).`),
+      el("p", { class: "soft" }, `Point at a place. A stronger colour is sharper; the dashed circle is the last traced field (${number(this.last)}).`),
       this.fieldSlider, this.azimuthSlider];
   }
 
