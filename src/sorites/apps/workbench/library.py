@@ -71,7 +71,7 @@ def indexed(images: pl.DataFrame) -> pl.DataFrame:
     repeated = [
         name
         for name, kind in images.schema.items()
-        if kind == pl.String and images[name].approx_n_unique() < images.height * REPEATED
+        if kind == pl.String and images[name].n_unique() < images.height * REPEATED
     ]
     return images.with_columns(pl.col(repeated).cast(pl.Categorical))
 

@@ -38,7 +38,7 @@ class Explorer {
     this.space = el("div", { class: "space" });
     this.grid = el("div", { id: "grid", tabindex: 0, role: "region", "aria-label": "Images" }, this.space);
     this.map = el("section", { class: "panel map-panel", "aria-label": "Map of features", hidden: !this.mapped });
-    this.main.replaceChildren(this.bar, this.chips, this.map, this.grid);
+    this.main.replaceChildren(this.bar, this.chips, el("div", { class: "beside" }, this.map, this.grid));
     this.drawBar();
     this.grid.addEventListener("scroll", () => this.draw());
     this.resize = () => this.draw();
@@ -130,6 +130,7 @@ class Explorer {
 
   drawMap() {
     this.map.hidden = !this.mapped;
+    this.draw(); // the grid has another width
     if (!this.mapped) return;
     const models = this.runs.find((run) => run.key === this.run).models;
     drawMap(this.map, models, () => ({ run: this.run, q: this.query }),
