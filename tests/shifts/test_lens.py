@@ -69,3 +69,17 @@ def test_images_may_be_saved_as_jpeg_on_the_way(photo: ImageF32) -> None:
     for wrong in (0, 100, 90.5, True):
         with pytest.raises(SoritesError, match="quality"):
             core.shift("lens", quality=wrong)
+
+
+def test_between_traced_places_kernels_are_mixed(photo: ImageF32) -> None:
+    """Between two fields at a traced azimuth, the image is the same mix of the images of both."""
+    shift, rng = core.shift("lens"), rng_for(0, "a", "lens")
+    at = {"lens": "CookeTriplet", "azimuth": 45}
+    low, high, between = (shift(photo, {**at, "field": field}, rng) for field in (0.5, 0.7, 0.55))
+    np.testing.assert_allclose(between, 0.75 * low + 0.25 * high, atol=1e-5)
+    assert np.abs(low - high).max() > 0.02
+    turned = shift(photo, {**at, "field": 0.5, "azimuth": 45 + 360}, rng)
+    np.testing.assert_array_equal(turned, low)
+    for wrong in ({"field": 0.95}, {"field": -0.1}, {"azimuth": float("nan")}, {"lens": "none"}):
+        with pytest.raises(SoritesError, match="azimuth in degrees"):
+            shift(photo, {**at, "field": 0.5, **wrong}, rng)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sorites.cli.options import MaxPixels
+from sorites.cli.options import LensFolder, MaxPixels
 from sorites.cli.output import say
 from sorites.core.errors import SoritesError
 
@@ -42,23 +42,26 @@ def view(
     open_browser: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in the browser of this machine.")
     ] = True,
+    lenses: LensFolder = None,
     max_pixels: MaxPixels = None,
 ) -> None:
     """Look at runs, filter their images, and turn a shift by hand.
 
     Serves a web page on this machine until Ctrl-C: the runs with their curves,
-    a grid of images with filters, the trajectory of each sample, and a dial
-    with the live answers of the models. Nothing leaves the machine.
+    a grid of images with filters, the trajectory of each sample, a dial with
+    the live answers of the models, and a bench for lenses. Nothing leaves the
+    machine.
     """
     import contextlib
 
     from sorites.apps.serving import address, open_listener, runner
+    from sorites.apps.workbench.lenses import Lenses
     from sorites.apps.workbench.library import Library, sorted_out
     from sorites.apps.workbench.server import Workbench, workbench_app
     from sorites.io.decode import pixel_limit
 
     folders, models = sorted_out(items or ["."])
-    workbench = Workbench(Library(folders, models, suite), selections)
+    workbench = Workbench(Library(folders, models, suite), selections, Lenses(lenses))
     if not workbench.library.runs() and not models:
         raise SoritesError(
             "no run was found. Make one: sorites run demo --out runs/demo, or name a model:"

@@ -6,7 +6,7 @@ gives the pixels and the rows that the run would store at that severity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -84,6 +84,17 @@ class Dial:
         (turned,) = self.sweep([severities], models)
         return turned
 
+    def at(self, shift: Shift, setting: SettingValue, models: Sequence[str] = ()) -> Turned:
+        """Return the image at a setting of a shift, also of one without severity, and the answers of models.
+
+        Args:
+            shift: The shift.
+            setting: A severity, or params such as a lens and a place of its field.
+            models: The models to ask; default all.
+        """
+        (turned,) = self._answered(self._with_shift(shift, (setting,)), models)
+        return turned
+
     def sweep(self, points: Sequence[Severities], models: Sequence[str] = ()) -> Iterator[Turned]:
         """Yield the image and the answers at each point; all points have the same shifts."""
         names = tuple(points[0]) if points else ()
@@ -147,6 +158,10 @@ class Dial:
         if len(turned) > 1:
             shift = grid_shift(turned, [[float(point[part.name]) for point in points] for part in turned])
             chosen = tuple({part.name: float(point[part.name]) for part in turned} for point in points)
+        yield from self._with_shift(shift, chosen)
+
+    def _with_shift(self, shift: Shift, chosen: tuple[SettingValue, ...]) -> Iterator[tuple[Plan, Shot]]:
+        """Yield the images at settings of a shift, with a plan that has it."""
         plan = replace(
             self.plan,
             shifts={**self.plan.shifts, shift.name: shift},
@@ -154,7 +169,7 @@ class Dial:
         )
         yield from ((plan, shot) for shot in shifted_shots(plan, self.sample, shift.name, chosen))
 
-    def _answered(self, shots: Sequence[tuple[Plan, Shot]], models: Sequence[str]) -> Iterator[Turned]:
+    def _answered(self, shots: Iterable[tuple[Plan, Shot]], models: Sequence[str]) -> Iterator[Turned]:
         for plan, shot in shots:
             predicted = predict(plan, [shot], 1, models=tuple(models))
             rows = [predictions.rows for predictions in predicted.values()]

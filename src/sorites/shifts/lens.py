@@ -4,7 +4,7 @@ with production errors.
 Mueller, Braun and Keuper, "Examining the Impact of Optical Aberrations to Image Classification and
 Object Detection", section V-B: an image is a small part of a large sensor, so one kernel blurs all of it. A
 lens has no severity. The params are ``lens`` and ``field`` (relative to the half field of view); a sample
-draws its azimuth.
+draws its azimuth. With ``azimuth`` in degrees, the kernel is that of any place of the field.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sorites.optics.convolve import sweep as convolve
 from sorites.optics.develop import linear_from_srgb, to_display
 from sorites.optics.projection import Places
 from sorites.optics.tracing.blur import AZIMUTHS, FIELDS
-from sorites.optics.tracing.field import Spectrum, TiledImage, Tiling, transfer
+from sorites.optics.tracing.field import Spectrum, TiledImage, Tiling, kernel_at, transfer
 from sorites.scenes.moved_boxes import boxes_after_map
 from sorites.scenes.point_maps import RadialTable, Size
 from sorites.scenes.resample import warped
@@ -148,6 +148,8 @@ class LensSet:
         self.folder, self.names = folder, store.names(folder)
         self.entry = functools.lru_cache(maxsize=256)(functools.partial(store.load, folder))
         self.kernel = functools.lru_cache(maxsize=128)(self._kernel)
+        self.around = functools.lru_cache(maxsize=2)(lambda name: self.entry(name).around())
+        self.between = functools.lru_cache(maxsize=32)(self._between)
 
     def settings(self) -> tuple[Mapping[str, Any], ...]:
         """Return every lens at every field."""
@@ -156,13 +158,37 @@ class LensSet:
     def _kernel(self, name: str, index: int) -> Kernel:
         return Kernel(self.entry(name).arrays["kernels"][index])
 
+    def _between(self, name: str, field: float, azimuth: float) -> Kernel:
+        return Kernel(kernel_at(self.around(name), field, azimuth))
+
     def at(self, params: Mapping[str, Any], azimuth: int) -> Kernel:
-        """Return the kernel of a setting at an azimuth; raise an error for unknown lenses and fields."""
+        """Return the kernel of a setting at an azimuth; raise an error for unknown lenses and fields.
+
+        Params with an azimuth of their own may have any field up to the last traced one.
+        """
+        if "azimuth" in params:
+            return self.between(*self._place(params))
         if params.get("lens") not in self.names or params.get("field") not in FIELDS:
             raise SoritesError(
                 f"lens: expected one of {len(self.names)} lenses and a field of {FIELDS}, got {dict(params)}"
             )
         return self.kernel(params["lens"], kernel_index(params["field"], azimuth))
+
+    def _place(self, params: Mapping[str, Any]) -> tuple[str, float, float]:
+        """Return the lens, field and azimuth of params; raise an error unless they are valid."""
+        name, field, azimuth = (params.get(key) for key in ("lens", "field", "azimuth"))
+        if (
+            name in self.names
+            and isinstance(field, int | float)
+            and isinstance(azimuth, int | float)
+            and 0 <= field <= FIELDS[-1]
+            and math.isfinite(azimuth)
+        ):
+            return str(name), float(field), float(azimuth)
+        raise SoritesError(
+            f"lens: expected one of {len(self.names)} lenses, a field of 0 to {FIELDS[-1]} and an azimuth in"
+            f" degrees, got {dict(params)}"
+        )
 
 
 def lens_shift(
@@ -182,11 +208,11 @@ def lens_shift(
             for blurred in convolve(light, [lenses.at(params, azimuth)], padding, flip=True, library=fft):
                 output = displayed(blurred, linear)
                 output = output if quality is None else next(jpeg.sweep(output, [100.0 - quality], rng))
-                yield output, {"azimuth": azimuth, **sharpness(params)}
+                yield output, {"azimuth": params.get("azimuth", azimuth), **sharpness(params)}
 
     def sharpness(params: Mapping[str, Any]) -> dict[str, float]:
         about = lenses.entry(params["lens"]).about
-        mtf50 = dict(zip(FIELDS, about.mtf50, strict=True))[params["field"]]
+        mtf50 = float(np.interp(params["field"], FIELDS, about.mtf50))
         return {"mtf50": round(mtf50, 5), "quality": round(about.quality, 5)}
 
     def apply(image: ImageF32, params: Any, rng: np.random.Generator) -> Blurred:

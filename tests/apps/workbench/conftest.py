@@ -27,6 +27,22 @@ def finished(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shifts=["defocus_disk", "gaussian_noise"],
         scorers=["msp"],
         limit=8,
+        keep_features=True,
+        out=folder,
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def detected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a detector on images with exact boxes, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("detected") / "boxes"
+    sorites.run(
+        "demo",
+        source="composites:3?size=128",
+        labels="coco",
+        models=[f"find=python:{TOY}:find"],
+        shifts=["gaussian_noise"],
         out=folder,
     )
     return folder

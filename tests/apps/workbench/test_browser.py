@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +13,18 @@ from typing import Any
 
 import pytest
 from PIL import Image as Pillow
-from tests.conftest import scene
+from tests.conftest import QUIET, scene
+
+from sorites.apps.serving import Server
+from sorites.apps.workbench.library import Library
+from sorites.apps.workbench.server import Workbench, workbench_app
+from sorites.io import packages
+from sorites.io.files import cache
 
 pytestmark = pytest.mark.slow
+
+AXE = "axe-core@4.10.3"
+AXE_SHA256 = "0f2b4d7dcdf7d1219df8d1959ad68e565f51d14c3f0d88bb71cd59abeb956292"
 
 
 @pytest.fixture
@@ -25,7 +37,7 @@ def page(browser: Any, served: str) -> Iterator[Any]:
         "console",
         lambda message: opened.complaints.append(message.text) if message.type == "error" else None,
     )
-    here = served.split("/")[2]
+    here = served.split(":")[1]  # this machine, at any port
 
     def only_here(route: Any) -> None:
         if route.request.url.startswith(("data:", "blob:")) or here in route.request.url:
@@ -39,6 +51,25 @@ def page(browser: Any, served: str) -> Iterator[Any]:
     assert opened.complaints == []
     assert opened.outside == []
     context.close()
+
+
+@pytest.fixture(scope="module")
+def served_boxes(detected: Path) -> Iterator[str]:
+    workbench = Workbench(Library([detected]), detected.parent / "selections")
+    server = Server(workbench_app(workbench))
+    yield f"{server.url}/{workbench.token}/"
+    server.stop()
+
+
+@pytest.fixture
+def chromium_page(browser: Any, chromium: Path) -> Iterator[Any]:
+    """A page of a browser with a webcam that films a test pattern."""
+    flags = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    opened = browser.browser_type.launch(
+        executable_path=str(chromium), args=[*QUIET, "--no-first-run", *flags]
+    )
+    yield opened.new_page()
+    opened.close()
 
 
 def until(page: Any, expression: str, seconds: float = 30) -> None:
@@ -75,6 +106,28 @@ def test_filter_open_a_trajectory_and_come_back_by_the_address(page: Any, served
     page.keyboard.press("Escape")
     page.get_by_label("Remove the filter on shift").click()
     until(page, "document.getElementById('status').textContent.startsWith('88 images')")
+
+
+def test_a_lasso_on_the_map_becomes_a_filter(page: Any, served: str) -> None:
+    page.goto(f"{served}#/explore")
+    page.wait_for_selector(".tile img")
+    page.get_by_role("button", name="map", exact=True).click()
+    page.wait_for_selector(".plot circle")
+    assert page.locator(".plot circle").count() == 88
+    box = page.locator(".plot").bounding_box()
+    left, top, middle = box["x"] + 2, box["y"] + 2, box["x"] + box["width"] / 2
+    inside = page.eval_on_selector_all(
+        ".plot circle", "dots => dots.filter(dot => dot.cx.baseVal.value < 200).length"
+    )
+    page.mouse.move(left, top)
+    page.mouse.down()
+    for x, y in ((middle, top), (middle, top + box["height"] - 4), (left, top + box["height"] - 4)):
+        page.mouse.move(x, y)
+    page.mouse.up()
+    until(page, f"document.getElementById('status').textContent.startsWith('{inside} images')")
+    until(page, f"document.querySelectorAll('.plot circle').length === {inside}")
+    assert 0 < inside < 88
+    assert "map=1" in page.url
 
 
 def test_scrolling_shows_every_image_once(page: Any, served: str) -> None:
@@ -117,9 +170,89 @@ def test_a_file_of_ones_own_can_be_turned(page: Any, served: str, tmp_path: Path
     page.complaints.clear()  # the browser reports the refusal of the text in its console
 
 
+def test_the_pointer_moves_over_the_field_of_a_lens(page: Any, served: str) -> None:
+    page.goto(f"{served}#/lens")
+    page.wait_for_selector(".answers article")
+    page.locator("select[aria-label=Lens]").select_option("CookeTriplet")
+    field = page.locator("svg.field").bounding_box()
+    page.mouse.move(field["x"] + field["width"] / 2, field["y"] + field["height"] / 2)
+    until(page, "/field=0(\\.0\\d*)?&/.test(location.hash) && location.hash.includes('CookeTriplet')")
+    sharp = page.locator(".lens p.soft").last.inner_text()
+    page.mouse.move(field["x"] + field["width"] * 0.8, field["y"] + field["height"] * 0.7)
+    until(page, f"[...document.querySelectorAll('.lens p.soft')].at(-1).textContent !== {json.dumps(sharp)}")
+    assert page.locator(".answers article").count() == 2
+    page.get_by_role("slider", name="field").focus()
+    page.keyboard.press("Home")
+    until(page, "/field=0&/.test(location.hash)")
+    page.locator("select[aria-label=Lens]").select_option("error decentre")
+    page.get_by_role("slider", name="decentre, um").press("End")
+    until(page, "location.hash.includes('error=decentre&size=40')")
+
+
+def test_objects_that_a_detector_does_not_find_are_marked(
+    page: Any, detected: Path, served_boxes: str
+) -> None:
+    page.goto(f"{served_boxes}#/runs")
+    page.wait_for_selector(".panel svg polyline", state="attached")
+    assert "Mean average precision" in page.locator("main").inner_text()
+    page.goto(f"{served_boxes}#/turn")
+    page.wait_for_selector(".answers article")
+    count = page.locator(".answers article").inner_text()
+    found, total = (int(part) for part in re.findall(r"finds (\d+) of (\d+)", count)[0])
+    assert page.locator(".stage rect[stroke='#3fbf6a']").count() == found
+    assert page.locator(".stage rect[stroke='#ff4d4d']").count() == total - found > 0
+
+
+def test_a_webcam_gives_an_image(chromium_page: Any, served: str) -> None:
+    chromium_page.goto(f"{served}#/turn")
+    chromium_page.wait_for_selector(".answers article")
+    chromium_page.get_by_role("button", name="webcam").click()
+    until(chromium_page, "location.hash.includes('dropped')")
+    until(chromium_page, "document.querySelector('.stage img').naturalWidth === 224")
+
+
+READY = {
+    "runs": ".panel",
+    "explore": ".tile img",
+    "explore?map=1": ".plot circle",
+    "explore?row=9": "dialog .here img",
+    "turn": ".answers article",
+    "lens": ".answers article",
+}
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The script of axe-core (MPL-2.0), from npm."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm fetches axe-core")
+    archive = packages.pack(
+        AXE, AXE_SHA256, cache("axe", AXE_SHA256[:16]), "Fetching axe-core (MPL-2.0).", "Install npm."
+    )
+    with tarfile.open(archive) as files:
+        script = files.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(browser: Any, served: str, axe: str, scheme: str) -> None:
+    # The page's policy admits no other script, so the checker needs a context without it.
+    context = browser.new_context(color_scheme=scheme, bypass_csp=True)
+    page = context.new_page()
+    for view, ready in READY.items():
+        page.goto("about:blank")
+        page.goto(f"{served}#/{view}")
+        page.wait_for_selector(ready)
+        page.evaluate(axe)
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        assert [(fault["id"], fault["impact"], fault["nodes"][0]["html"]) for fault in found] == [], view
+    context.close()
+
+
 def test_a_phone_needs_no_sideways_scrolling(page: Any, served: str) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
-    for view, ready in (("runs", ".panel"), ("explore", ".tile img"), ("turn", ".answers article")):
+    for view, ready in READY.items():
         page.goto("about:blank")
         page.goto(f"{served}#/{view}")
         page.wait_for_selector(ready)

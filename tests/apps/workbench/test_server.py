@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -13,10 +15,14 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image as Pillow
+from tests.apps.workbench.toy import classify
 from tests.conftest import scene
 
 import sorites
+from sorites.apps.workbench.library import Library
 from sorites.apps.workbench.server import ANSWERS, Workbench
+from sorites.lenses import store
+from sorites.shifts.lens import kernel_index
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +138,85 @@ def test_a_selection_becomes_a_folder_and_a_tag(
         assert refused.status_code == 422
 
 
+@pytest.mark.slow
+def test_a_lens_shows_what_a_run_saw_and_the_transform_of_its_kernel(
+    client: httpx.Client, key: str, workbench: Workbench, finished: Path, tmp_path: Path
+) -> None:
+    listed = client.get("lenses").json()
+    assert {lens["name"] for lens in listed["lenses"]} == set(store.names(store.builtin()))
+    suite = workbench.library.run(key).record.suite
+    run = sorites.run(
+        suite.model_copy(update={"shifts": (), "scorers": (), "limit": 1}),
+        shifts=["lens"],
+        out=tmp_path / "lens",
+    )
+    rows = run.table.filter(shift="lens", model="coarse").collect()
+    row = next(row for row in rows.iter_rows(named=True) if "CookeTriplet" in row["params"])
+    seen = json.loads(row["params"])
+    place = {name: seen[name] for name in ("lens", "field", "azimuth")}
+    answer = client.get("lens", params={"run": key, "image": row["sample_id"], **place}).json()
+    assert answer["models"]["coarse"]["conf"] == row["conf"]
+    assert answer["place"]["mtf50"] == seen["mtf50"]
+    (entry,) = Library([tmp_path]).runs()
+    number = entry.opened().images["image_id"].index_of(row["image_id"])
+    assert number is not None
+    assert np.array_equal(pixels(base64.b64decode(answer["image"].partition(",")[2])), entry.image(number))
+    place |= {"field": 0.7, "azimuth": 0}
+    answer = client.get("lens", params={"run": key, "image": row["sample_id"], **place}).json()
+    kernel = store.load(store.builtin(), "CookeTriplet").arrays["kernels"][kernel_index(0.7, 0)]
+    for name, axis in (("radial", 1), ("tangential", 2)):
+        expected = np.abs(np.fft.rfft(kernel.astype(float).sum(axis), 512))[:, ::8]
+        np.testing.assert_allclose(answer["mtf"][name], expected / expected[:, :1], atol=2e-3)
+    for wrong in (
+        {"lens": "../../etc/passwd"},
+        {"field": 0.95},
+        {"azimuth": "nan"},
+        {"field": ""},
+        {"error": "jpeg", "size": 1},
+        {"error": "decentre", "size": 1e9},
+    ):
+        refused = client.get("lens", params={"run": key, "image": row["sample_id"], **place, **wrong})
+        assert (refused.status_code, bool(refused.json()["error"])) == (422, True)
+
+
+def test_a_lens_with_an_error_shows_the_image_of_the_dial(
+    client: httpx.Client, key: str, workbench: Workbench
+) -> None:
+    sample = client.get("shifts", params={"run": key}).json()["samples"][0]["id"]
+    of = {"run": key, "image": sample}
+    shown = client.get("lens", params={**of, "error": "decentre", "size": 20}).json()
+    turned = client.get("turn", params={**of, "at": '{"decentre": 20}'}).json()
+    assert (shown["image"], shown["models"], shown["point"]) == (
+        turned["image"],
+        turned["models"],
+        turned["point"],
+    )
+    designed = client.get("lens", params={**of, "error": "decentre", "size": 1}).json()
+    assert np.sum(shown["mtf"]["radial"]) < np.sum(designed["mtf"]["radial"])
+
+
+def test_a_map_has_the_principal_components_of_the_features(
+    client: httpx.Client, key: str, workbench: Workbench
+) -> None:
+    query = json.dumps({"where": [["shift", "is", "gaussian_noise"]]})
+    found = client.get("embedding", params={"run": key, "q": query, "model": "classify"}).json()
+    assert found["total"] == len(found["points"]) == 40
+    entry = workbench.library.run(key)
+    _, features = classify([entry.image(point[0]) for point in found["points"]])
+    features = features / np.linalg.norm(features, axis=1, keepdims=True)
+    values, axes = np.linalg.eigh(np.cov(features.astype(float).T))
+    np.testing.assert_allclose(found["share"], values[:-3:-1] / values.sum(), atol=1e-4)
+    placed = (features - features.mean(0)) @ axes[:, :-3:-1]
+    shown = np.array([point[2:4] for point in found["points"]])
+    np.testing.assert_allclose(np.abs(shown), np.abs(placed), atol=1e-3)
+    chosen = [point[1] for point in found["points"][:7]]
+    inside = json.dumps({"where": [["image_id", "in", chosen]]})
+    assert client.get("images", params={"run": key, "q": inside}).json()["total"] == 7
+    without = client.get("embedding", params={"run": key, "model": "coarse"})
+    assert without.status_code == 422
+    assert "keep" in without.json()["error"]
+
+
 def test_requests_without_the_token_or_from_elsewhere_are_refused(served: str, key: str) -> None:
     root = served.rsplit("/", 2)[0]
     with httpx.Client(base_url=root) as bare:
@@ -177,3 +262,34 @@ def test_only_pages_of_a_run_are_sent(client: httpx.Client, key: str, finished: 
     assert sent.text == "<p>report</p>"
     for name in ("run.json", "../report.html", "compare.html", "/etc/passwd"):
         assert client.get("page", params={"run": key, "name": name}).status_code == 404
+
+
+@pytest.mark.slow
+def test_ten_users_at_once_are_all_answered(served: str, key: str) -> None:
+    """Each user scrolls, filters, opens a trajectory and turns two shifts, all at the same time."""
+    queries = [json.dumps({"where": [["conf coarse", "at least", 0.05 * user]]}) for user in range(10)]
+    with httpx.Client(base_url=f"{served}api/", timeout=60) as one:
+        sample = one.get("shifts", params={"run": key}).json()["samples"][0]["id"]
+        expected = [one.get("images", params={"run": key, "q": query}).json() for query in queries]
+
+    def work(user: int) -> list[float]:
+        taken: list[float] = []
+        with httpx.Client(base_url=f"{served}api/", timeout=60) as mine:
+            for step in range(4):
+                at = json.dumps({"defocus_disk": 1.0 + user / 10 + step, "gaussian_noise": 0.1})
+                begun = time.perf_counter()
+                answers = [
+                    mine.get("images", params={"run": key, "q": queries[user]}),
+                    mine.get("thumbnail", params={"run": key, "row": 8 * step + user % 8}),
+                    mine.get("trajectory", params={"run": key, "row": user}),
+                    mine.get("turn", params={"run": key, "image": sample, "at": at}),
+                ]
+                taken.append(time.perf_counter() - begun)
+                assert [answer.status_code for answer in answers] == [200] * 4
+                assert answers[0].json() == expected[user]
+                assert answers[3].json()["severities"] == json.loads(at)
+        return taken
+
+    with ThreadPoolExecutor(10) as users:
+        taken = [seconds for mine in users.map(work, range(10)) for seconds in mine]
+    assert len(taken) == 40

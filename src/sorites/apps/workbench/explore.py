@@ -6,16 +6,22 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from sorites.analysis.features import neighbour_map, prepared, principal_map, read_features
 from sorites.apps.workbench.library import Opened, RunEntry
 from sorites.apps.workbench.query import Query
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError
 from sorites.core.labels import class_name
+from sorites.core.messages import option
 
 # Images per answer, and values of a column that are listed.
 MAX_PAGE, MAX_VALUES = 500, 300
+# Images on a map of principal components, and on one by t-SNE, which takes about a second for them.
+MAX_POINTS, MAX_NEIGHBOURS = 2000, 300
 # Columns that are not offered as filters, because they are ids or are shown under another name.
 _HIDDEN = ("image_id", "params", "label", "known")
 _ANSWER = ("pred", "answer", "conf", "correct", "broken", "error")
@@ -61,17 +67,66 @@ def page(opened: Opened, query: Query, start: int, count: int, shown: Sequence[s
     """
     if not (start >= 0 and 0 < count <= MAX_PAGE):
         raise SoritesError(f"expected 1 to {MAX_PAGE} images from index 0 on")
-    rows = query.apply(opened.images)
+    rows = opened.rows(query)
     part = rows.slice(start, count)
     names = ["sample_id", "shift", "severity", "params", "class", *_of_models(opened.images)]
     names = list(dict.fromkeys([*names, *(name for name in shown if name in opened.images.columns)]))
-    chosen = opened.images[part.to_list()].select(names) if len(part) else opened.images.clear().select(names)
+    chosen = opened.images.select(names)[part]
     lines = [{"row": row, **_jsonable(line)} for row, line in zip(part, chosen.to_dicts(), strict=True)]
     return {"total": len(rows), "start": start, "images": lines}
 
 
 def _of_models(images: pl.DataFrame) -> list[str]:
     return [name for name in images.columns if name.split(" ")[0] in (*_ANSWER, "boxes") and " " in name]
+
+
+def embedding(entry: RunEntry, query: Query, model: str, neighbours: bool = False) -> dict[str, Any]:
+    """Return a map of the images that match a query by the features that a model has of them.
+
+    Args:
+        entry: The run.
+        query: The query; of more than ``MAX_POINTS`` images, evenly spaced ones are shown.
+        model: The model.
+        neighbours: Whether to show t-SNE, which needs scikit-learn, instead of principal components.
+
+    Returns:
+        ``points`` (row, image id, x, y, whether the model is correct), ``total`` (the images that match) and
+            ``share``, the share of the variance along each axis (None for t-SNE).
+
+    Raises:
+        SoritesError: The run kept no features of the model, or the map cannot be made.
+    """
+    opened = entry.opened()
+    rows = opened.rows(query)
+    limit = MAX_NEIGHBOURS if neighbours else MAX_POINTS
+    shown = rows.gather(np.unique(np.linspace(0, max(len(rows) - 1, 0), min(limit, len(rows))).astype(int)))
+    ids = opened.images["image_id"][shown].to_list()
+    vectors = read_features(entry.folder, model, ids)
+    if not vectors:
+        raise SoritesError(
+            f"the run kept no features of {model} for these images; repeat it with"
+            f" {option('keep_features', True)} (a model without features has none)"
+        )
+    kept = [(row, name) for row, name in zip(shown.to_list(), ids, strict=True) if name in vectors]
+    places, share = _placed(np.stack([vectors[name] for _, name in kept]), neighbours)
+    column = f"correct {model}"
+    correct = opened.images[column][[row for row, _ in kept]] if column in opened.images.columns else None
+    points = [
+        [row, name, round(float(x), 5), round(float(y), 5), None if correct is None else correct[i]]
+        for i, ((row, name), (x, y)) in enumerate(zip(kept, places, strict=True))
+    ]
+    return {"points": points, "total": len(rows), "share": share}
+
+
+def _placed(features: NDArray[np.floating[Any]], neighbours: bool) -> tuple[Any, list[float] | None]:
+    """Return two coordinates for each image, and the share of the variance along them."""
+    if not neighbours:
+        places, share = principal_map(prepared(features))
+        return places, share.tolist()
+    made = neighbour_map(prepared(features))
+    if made is None:
+        raise SoritesError("t-SNE needs at least 10 images and scikit-learn: pip install scikit-learn")
+    return made, None
 
 
 def trajectory(entry: RunEntry, row: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import polars as pl
 
 from sorites import metrics
 from sorites.analysis.images import wide
+from sorites.apps.workbench.query import Query
 from sorites.core import ImageU8, SettingValue
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
@@ -32,6 +34,8 @@ from sorites.suites.suite import load
 
 # Folders that are searched for runs below a given one, and levels down.
 MAX_FOLDERS, MAX_DEPTH = 5000, 3
+# Queries whose rows are kept for scrolling; columns with a smaller share of distinct texts become categories.
+MAX_QUERIES, REPEATED = 4, 0.5
 # OOD scores that need no training images, for models that belong to no run.
 SCORERS = ("msp", "energy")
 # Pages that may be opened from the list of runs.
@@ -45,6 +49,31 @@ class Opened:
     state: tuple[int, int]
     images: pl.DataFrame
     view: RunView
+    _found: OrderedDict[Query, pl.Series] = field(default_factory=OrderedDict)
+
+    def rows(self, query: Query) -> pl.Series:
+        """Return the indices of the images that match a query, in order; scrolling asks for the same ones
+        again, so those of the last queries are kept.
+
+        Raises:
+            SoritesError: A column does not exist, or a value does not fit it.
+        """
+        found = self._found.get(query)
+        if found is None:
+            found = self._found[query] = query.apply(self.images)
+            while len(self._found) > MAX_QUERIES:
+                self._found.popitem(last=False)
+        return found
+
+
+def indexed(images: pl.DataFrame) -> pl.DataFrame:
+    """Return images with repeated texts as categories, which are compared as numbers and take less memory."""
+    repeated = [
+        name
+        for name, kind in images.schema.items()
+        if kind == pl.String and images[name].n_unique() < images.height * REPEATED
+    ]
+    return images.with_columns(pl.col(repeated).cast(pl.Categorical))
 
 
 @dataclass
@@ -68,7 +97,7 @@ class RunEntry:
             state = _state(self.folder)
             if self._opened is None or self._opened.state != state:
                 (view,) = load_views(self.folder)
-                self._opened = Opened(state, wide(view.table, view.labels), view)
+                self._opened = Opened(state, indexed(wide(view.table, view.labels)), view)
             return self._opened
 
     def plan(self) -> Plan:
@@ -116,11 +145,16 @@ class RunEntry:
             about["error"] = str(error)
         return about
 
-    def curves(self) -> list[dict[str, Any]]:
-        """Return the accuracy of every model along every shift, with intervals."""
-        table = self.opened().view.table
-        found = metrics.accuracy(table, by=("model", "shift", "severity"))
-        return found.select("model", "shift", "severity", "value", "low", "high", "n").to_dicts()
+    def curves(self) -> tuple[str, list[dict[str, Any]]]:
+        """Return the name of a metric, and its values for every model along every shift with intervals.
+
+        The metric is accuracy, or mAP for a run of detectors.
+        """
+        table, by = self.opened().view.table, ("model", "shift", "severity")
+        name, found = "accuracy", metrics.accuracy(table, by=by)
+        if not found.height:
+            name, found = "map", metrics.map(table, by=by)
+        return name, found.select(*by, "value", "low", "high", "n").to_dicts()
 
 
 def _state(folder: Path) -> tuple[int, int]:

@@ -48,8 +48,6 @@ class Condition:
         if kind is None:
             raise SoritesError(f"there is no column {self.column!r}; there are {', '.join(schema)}")
         column = pl.col(self.column)
-        if kind == pl.Categorical:
-            column = column.cast(pl.String)
         values = self.value if isinstance(self.value, tuple) else (self.value,)
         for value in values:
             _check_kind(self.column, kind, self.operator, value)

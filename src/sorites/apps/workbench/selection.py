@@ -31,10 +31,10 @@ def write_folder(entry: RunEntry, query: Query, folder: Path) -> int:
         SoritesError: There are none or too many, or an image is not available.
     """
     opened = entry.opened()
-    rows = query.apply(opened.images).to_list()
+    rows = opened.rows(query).to_list()
     if not 0 < len(rows) <= MAX_WRITTEN:
         raise SoritesError(f"a folder takes 1 to {MAX_WRITTEN} images, and {len(rows)} are selected")
-    chosen = opened.images[rows].select("sample_id", "image_id", "shift", "severity", "class")
+    chosen = opened.images.select("sample_id", "image_id", "shift", "severity", "class")[rows]
     paths = list(_paths(chosen))
     for row, path in zip(rows, paths, strict=True):
         if not (folder / path).exists():
@@ -63,7 +63,7 @@ def tag(entry: RunEntry, query: Query, name: str) -> int:
     """
     checked_name(name)
     opened = entry.opened()
-    rows = query.apply(opened.images).to_list()
+    rows = opened.rows(query).to_list()
     if not rows:
         raise SoritesError("no image is selected")
     entry_of_tag = pl.struct(key=pl.lit(TAG), value=pl.lit(name), common=pl.lit(None, pl.Boolean))

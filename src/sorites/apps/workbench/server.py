@@ -25,18 +25,18 @@ from sorites.apps.serving import (
     require,
     static,
 )
-from sorites.apps.workbench import explore, selection, turning
+from sorites.apps.workbench import explore, lenses, selection, turning
 from sorites.apps.workbench.library import PAGES, Library
 from sorites.apps.workbench.query import parse_query
 from sorites.core.errors import BadImage, SoritesError
-from sorites.io.readers import parse_integer
+from sorites.io.readers import numbers, parse_integer
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
-PAGE_FILES = ("page.css", "app.js", "runs.js", "explore.js", "turn.js", "parts.js")
+PAGE_FILES = ("page.css", "app.js", "runs.js", "explore.js", "turn.js", "lens.js", "embedding.js", "parts.js")
 # Sides of thumbnails, px.
 MIN_SIDE, MAX_SIDE = 32, 512
 # Pages of runs contain their own scripts and styles, and load nothing.
@@ -53,6 +53,7 @@ class Workbench:
 
     library: Library
     selections: Path
+    lenses: lenses.Lenses = field(default_factory=lenses.Lenses)
     token: str = field(default_factory=new_token)
 
     def __post_init__(self) -> None:
@@ -126,6 +127,18 @@ def _number(request: Request, name: str, default: int | None = None) -> int:
     return number
 
 
+def _float(request: Request, name: str) -> float:
+    """Return a finite number of the query.
+
+    Raises:
+        SoritesError: It is missing or not a number.
+    """
+    values = numbers(_text(request, name), name)
+    if len(values) != 1:
+        raise SoritesError(f"{name}: expected one number, got {len(values)}")
+    return values[0]
+
+
 def _severities(request: Request, name: str = "at") -> dict[str, float]:
     """Return severities by name of a shift, from JSON such as {"jpeg": 30}."""
     try:
@@ -149,7 +162,8 @@ def _curves(workbench: Workbench, request: Request) -> Any:
     entry = workbench.library.run(_text(request, "run"))
     unfinished = entry.opened().view.unfinished
     said = [] if unfinished is None else list(unfinished.sentences(True))
-    return {"curves": entry.curves(), "unfinished": said}
+    metric, curves = entry.curves()
+    return {"metric": metric, "curves": curves, "unfinished": said}
 
 
 def _columns(workbench: Workbench, request: Request) -> Any:
@@ -162,6 +176,11 @@ def _images(workbench: Workbench, request: Request) -> Any:
     query = parse_query(_text(request, "q"))
     shown = [query.sort] if query.sort else []
     return explore.page(opened, query, _number(request, "start", 0), _number(request, "count", 100), shown)
+
+
+def _embedding(workbench: Workbench, request: Request) -> Any:
+    entry, query = workbench.library.run(_text(request, "run")), parse_query(_text(request, "q"))
+    return explore.embedding(entry, query, _text(request, "model"), _text(request, "by") == "neighbours")
 
 
 def _trajectory(workbench: Workbench, request: Request) -> Any:
@@ -225,6 +244,21 @@ def _map(workbench: Workbench, request: Request) -> Any:
     return {"cells": turning.map_row(dial, fixed, shift, _number(request, "cells", 7))}
 
 
+def _lenses(workbench: Workbench, request: Request) -> Any:
+    return workbench.lenses.listed()
+
+
+def _lens(workbench: Workbench, request: Request) -> Any:
+    """What a lens does at a place, or one with a production error: ``lens``, ``field`` and ``azimuth``, or
+    ``error`` and ``size``.
+    """
+    dial = workbench.bench.dial(_text(request, "run"), _text(request, "image"))
+    if error := _text(request, "error"):
+        return lenses.with_error(dial, error, _float(request, "size"))
+    place = _float(request, "field"), _float(request, "azimuth")
+    return lenses.at_place(workbench.lenses, dial, _text(request, "lens"), *place)
+
+
 async def _drop(workbench: Workbench, request: Request) -> Response:
     data = await request.body()
     try:
@@ -253,6 +287,7 @@ ANSWERS: dict[str, Answer] = {
     "columns": _columns,
     "images": _images,
     "trajectory": _trajectory,
+    "embedding": _embedding,
     "code": _code,
     "image": _image,
     "thumbnail": _thumbnail,
@@ -261,4 +296,6 @@ ANSWERS: dict[str, Answer] = {
     "turn": _turn,
     "fails": _fails,
     "map": _map,
+    "lenses": _lenses,
+    "lens": _lens,
 }

@@ -14,17 +14,20 @@ import numpy as np
 
 from sorites.apps.workbench.explore import answer_of
 from sorites.apps.workbench.library import Library
-from sorites.core import SHIFTS, BytesRef, ImageU8, Sample, Shift
+from sorites.core import SHIFTS, BytesRef, ImageF32, ImageU8, Sample, SettingValue, Shift
 from sorites.core.errors import SoritesError
+from sorites.core.labels import class_name
 from sorites.core.rng import digest, rng_for
 from sorites.evaluation.live import Dial, Turned, dial
 from sorites.evaluation.plan import Plan
+from sorites.metrics.detection.at_confidence import CONFIDENCE
+from sorites.metrics.detection.failure import objects
 
 # Dropped images that are kept, and their largest size in bytes.
 MAX_DROPPED, MAX_DROPPED_BYTES = 20, 20 << 20
 HISTOGRAM_BINS = 64
-# Side of the image of a point, px, and how much of it is shown.
-POINT_SIDE, SHOWN_SIDE = 129, 65
+# Side of the image of a point, px; how much of it is shown: the least side that has this share of the light.
+POINT_SIDE, SHOWN_SIDES, SHOWN_LIGHT = 129, (17, 33, 65, 129), 0.97
 MAX_MAP_CELLS = 15
 # The name of images that belong to no source.
 DROPPED = "dropped"
@@ -97,17 +100,37 @@ def _class_of(plan: Plan, sample: Sample) -> str | None:
 
 def turned(of: Dial, severities: Mapping[str, float], models: Sequence[str] = ()) -> dict[str, Any]:
     """Return the image under the dial as a PNG, the answers, the histogram, and the image of a point."""
-    made = of.turn(severities, models)
+    about = {"severities": dict(severities), **described(of, of.turn(severities, models))}
+    if about["error"] is None:
+        optical = [(of.shift(name), severity) for name, severity in severities.items() if severity]
+        optical = [(shift, severity) for shift, severity in optical if shift.stage == "optics"]
+        about["point"] = shown_point(impulse(of, optical)) if optical else None
+    return about
+
+
+def described(of: Dial, made: Turned) -> dict[str, Any]:
+    """Return an image as a PNG, with its histogram, ground truth and the answers of the models."""
     image = made.shot.image
-    about: dict[str, Any] = {"severities": dict(severities), "error": made.shot.error}
-    about["label"] = _class_of(of.plan, of.sample)
+    about: dict[str, Any] = {"error": made.shot.error, "label": _class_of(of.plan, of.sample)}
     if image is not None:
         about |= {"image": png_uri(image), "width": image.shape[1], "height": image.shape[0]}
         about["histogram"] = _histogram(image)
-        about["point"] = _point(of, severities)
-    truth = made.shot.ground_truth
-    about["truth"] = None if truth is None else [list(box.xyxy) for box in truth]
-    return {**about, "models": answers(of.plan, made)}
+    return {**about, "truth": _objects(of.plan, made), "models": answers(of.plan, made), "from": CONFIDENCE}
+
+
+def _objects(plan: Plan, made: Turned) -> list[dict[str, Any]] | None:
+    """Return the ground-truth boxes, and whether each model finds them from ``CONFIDENCE`` on."""
+    if made.shot.ground_truth is None:
+        return None
+    boxes: list[dict[str, Any]] = [
+        {"xyxy": list(box.xyxy), "name": class_name(plan.labels, box.label), "found": {}}
+        for box in made.shot.ground_truth
+    ]
+    if (made.rows["output"] == "boxes").any():
+        found = objects(made.rows.lazy(), CONFIDENCE).select("object", "model", "correct")
+        for place, model, correct in found.iter_rows():
+            boxes[place]["found"][model] = correct
+    return boxes
 
 
 def answers(plan: Plan, made: Turned) -> dict[str, Any]:
@@ -172,16 +195,24 @@ def _histogram(image: ImageU8) -> list[list[int]]:
     return [np.bincount(bins[:, c], minlength=HISTOGRAM_BINS).tolist() for c in range(3)]
 
 
-def _point(of: Dial, severities: Mapping[str, float]) -> str | None:
-    """Return the image of a white point on black under the optical shifts, brightened; None without one."""
-    optical = [(of.shift(name), severity) for name, severity in severities.items() if severity]
-    optical = [(shift, severity) for shift, severity in optical if shift.stage == "optics"]
-    if not optical:
-        return None
+def impulse(of: Dial, optical: Sequence[tuple[Shift, SettingValue]]) -> ImageF32:
+    """Return the image of a white point on black under shifts, with the draw of the sample."""
     point = np.zeros((POINT_SIDE, POINT_SIDE, 3), np.float32)
     point[POINT_SIDE // 2, POINT_SIDE // 2] = 1
-    for shift, severity in optical:
-        point = shift(point, severity, rng_for(of.plan.suite.seed, of.sample.id, shift.name))
-    edge = (POINT_SIDE - SHOWN_SIDE) // 2
-    shown = np.sqrt(np.clip(point[edge:-edge, edge:-edge], 0, None) / max(float(point.max()), 1e-9))
+    for shift, setting in optical:
+        point = shift(point, setting, rng_for(of.plan.suite.seed, of.sample.id, shift.name))
+    return point
+
+
+def shown_point(point: ImageF32) -> str:
+    """Return the middle of the image of a point as a PNG, brightened so that faint light can be seen."""
+    sides = (side for side in SHOWN_SIDES if float(_middle(point, side).sum()) >= SHOWN_LIGHT * point.sum())
+    shown = _middle(point, next(sides, SHOWN_SIDES[-1]))
+    shown = np.sqrt(np.clip(shown, 0, None) / max(float(point.max()), 1e-9))
     return png_uri(np.rint(255 * shown).astype(np.uint8))
+
+
+def _middle(image: ImageF32, side: int) -> ImageF32:
+    """Return the middle of an image of an odd side."""
+    edge = (len(image) - side) // 2
+    return image[edge : edge + side, edge : edge + side]

@@ -4,8 +4,9 @@ import { readAddress, say } from "./parts.js";
 import * as runs from "./runs.js";
 import * as explore from "./explore.js";
 import * as turn from "./turn.js";
+import * as lens from "./lens.js";
 
-const views = { runs, explore, turn };
+const views = { runs, explore, turn, lens };
 const main = document.getElementById("view");
 let leave = () => {};
 
@@ -30,7 +31,7 @@ async function show() {
 addEventListener("hashchange", show);
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
-  const view = { 1: "runs", 2: "explore", 3: "turn" }[event.key];
-  if (view) location.hash = `#/${view}`;
+  const view = { 1: "runs", 2: "explore", 3: "turn", 4: "lens" }[event.key];
+  if (view && !document.querySelector("dialog[open]")) location.hash = `#/${view}`;
 });
 show();

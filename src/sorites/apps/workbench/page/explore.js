@@ -1,5 +1,6 @@
 // A grid of images that scrolls through all rows, with filters; a click opens the trajectory of a sample.
 
+import { drawMap } from "./embedding.js";
 import { el, get, number, parsed, percent, post, runPicker, say, url, writeAddress } from "./parts.js";
 
 const PAGE = 120;
@@ -22,6 +23,7 @@ class Explorer {
     this.query = parsed(state.q, { where: [] });
     this.query.where = this.query.where || [];
     this.open_row = state.row ?? null;
+    this.mapped = state.map === "1";
     this.pages = new Map();
     this.tiles = new Map();
     this.total = 0;
@@ -32,10 +34,11 @@ class Explorer {
     const { columns } = await get("columns", { run: this.run });
     this.columns = columns;
     this.bar = el("div", { class: "bar" });
-    this.chips = el("div", { class: "bar", role: "list", "aria-label": "Filters" });
+    this.chips = el("div", { class: "bar", "aria-label": "Filters", role: "group" });
     this.space = el("div", { class: "space" });
-    this.grid = el("div", { id: "grid", tabindex: 0, role: "grid", "aria-label": "Images" }, this.space);
-    this.main.replaceChildren(this.bar, this.chips, this.grid);
+    this.grid = el("div", { id: "grid", tabindex: 0, role: "region", "aria-label": "Images" }, this.space);
+    this.map = el("section", { class: "panel map-panel", "aria-label": "Map of features", hidden: !this.mapped });
+    this.main.replaceChildren(this.bar, this.chips, el("div", { class: "beside" }, this.map, this.grid));
     this.drawBar();
     this.grid.addEventListener("scroll", () => this.draw());
     this.resize = () => this.draw();
@@ -51,7 +54,7 @@ class Explorer {
   }
 
   address() {
-    writeAddress("explore", { run: this.run, q: JSON.stringify(this.query), row: this.open_row });
+    writeAddress("explore", { run: this.run, q: JSON.stringify(this.query), row: this.open_row, map: this.mapped ? 1 : null });
   }
 
   drawBar() {
@@ -67,6 +70,7 @@ class Explorer {
       runPicker(this.runs, this.run, (key) => { this.run = key; this.query = { where: [] }; this.open_row = null;
         this.address(); this.open(); }),
       column, this.value, el("label", {}, "sort", sort), order,
+      el("button", { onclick: () => { this.mapped = !this.mapped; this.address(); this.drawBar(); this.drawMap(); }, "aria-pressed": String(this.mapped) }, "map"),
       el("button", { onclick: () => this.copy() }, "copy as Python"),
       el("button", { onclick: () => this.keep("tag") }, "tag"),
       el("button", { onclick: () => this.keep("folder") }, "to a folder"));
@@ -98,7 +102,7 @@ class Explorer {
 
   drawChips() {
     this.chips.replaceChildren(...this.query.where.map(([column, operator, value], place) =>
-      el("span", { class: "chip", role: "listitem" }, `${column} ${operator} ${Array.isArray(value) ? value.length + " values" : value}`,
+      el("span", { class: "chip" }, `${column} ${operator} ${Array.isArray(value) ? value.length + " values" : value}`,
         el("button", { "aria-label": `Remove the filter on ${column}`,
           onclick: () => { this.query.where.splice(place, 1); this.search(); } }, "×"))));
   }
@@ -121,6 +125,16 @@ class Explorer {
     }
     this.grid.scrollTop = 0;
     this.draw();
+    this.drawMap();
+  }
+
+  drawMap() {
+    this.map.hidden = !this.mapped;
+    this.draw(); // the grid has another width
+    if (!this.mapped) return;
+    const models = this.runs.find((run) => run.key === this.run).models;
+    drawMap(this.map, models, () => ({ run: this.run, q: this.query }),
+      (ids) => { this.query.where.push(["image_id", "in", ids]); this.search(); }, (row) => this.trajectory(row));
   }
 
   async load(page) {
@@ -185,7 +199,7 @@ class Explorer {
     const shifts = [...new Set(found.images.map((image) => image.shift))];
     const chosen = found.images.find((image) => image.row === row);
     this.dialog.append(
-      el("div", { class: "bar" }, el("h2", {}, `${found.class || "no label"} · ${found.sample}`),
+      el("div", { class: "bar head" }, el("h2", {}, `${found.class || "no label"} · ${found.sample}`),
         el("a", { href: `#/turn?run=${this.run}&image=${encodeURIComponent(found.sample)}${chosen.severity && chosen.shift !== "clean"
           ? `&at=${encodeURIComponent(JSON.stringify({ [chosen.shift]: chosen.severity }))}` : ""}` }, "turn this image"),
         el("button", { onclick: () => this.dialog.close() }, "close")),

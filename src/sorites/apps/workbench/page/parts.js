@@ -1,7 +1,7 @@
 // Shared parts: elements, requests, numbers and the address of a view.
 
 export function el(name, attributes = {}, ...children) {
-  const svg = ["svg", "path", "line", "text", "rect", "g", "polyline", "title", "circle"].includes(name);
+  const svg = ["svg", "path", "line", "text", "rect", "g", "polyline", "title", "circle", "clipPath"].includes(name);
   const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
@@ -76,4 +76,53 @@ export function runPicker(runs, key, onchange, extra = []) {
     options.map(([value, text]) => el("option", { value }, text)));
   select.value = key;
   return select;
+}
+
+// The runs whose models can be asked, and models that were given alone, with the one to begin with.
+export async function withModels(wanted) {
+  const { runs, models } = await get("runs");
+  const usable = runs.filter((run) => !run.error);
+  if (!usable.length && !models.length) throw new Error("Start the workbench with a run or a model: sorites view lite0");
+  const extra = models.length ? [["", `models: ${models.join(", ")}`]] : [];
+  const known = usable.some((run) => run.key === wanted) || (wanted === "" && models.length);
+  return { runs: usable, extra, run: known ? wanted : models.length ? "" : usable[0].key };
+}
+
+export function imagePicker(samples, image, onchange) {
+  const pick = el("select", { "aria-label": "Image", onchange: () => onchange(pick.value) },
+    samples.map((sample) => el("option", { value: sample.id }, `${sample.class || "no label"} · ${sample.id}`)));
+  if (!samples.some((sample) => sample.id === image)) pick.prepend(el("option", { value: image }, image));
+  pick.value = image;
+  return pick;
+}
+
+// What a model answers to an image, and what else is known of it.
+export function card(model, found, answer, more) {
+  const label = answer.label;
+  const sought = (answer.truth || []).filter((box) => model in box.found);
+  const verdict = found.correct === null || found.correct === undefined ? "" : found.correct ? "good" : "bad";
+  const boxes = found.boxes?.length || (label === null && found.answer === null);
+  return el("article", { class: "panel" }, el("h3", {}, model),
+    found.error ? el("p", { class: "bad" }, found.error) : null,
+    boxes ? el("p", {}, `${found.boxes.filter((box) => box.conf >= answer.from).length} boxes of confidence ${percent(answer.from)} or more`,
+      sought.length ? el("div", { class: sought.every((box) => box.found[model]) ? "good" : "bad" },
+        `finds ${sought.filter((box) => box.found[model]).length} of ${sought.length} objects`) : null)
+      : el("p", { class: verdict }, `${found.answer} ${verdict ? (found.correct ? "✓" : "✗") : ""}`),
+    found.conf !== null && found.conf !== undefined ? [el("div", { class: "meter" }, el("i", { style: `width:${100 * found.conf}%` })), el("small", {}, `confidence ${percent(found.conf)}`)] : null,
+    found.top5?.length ? el("ol", {}, found.top5.map((name) => el("li", {}, name))) : null,
+    Object.entries(found.scores).map(([name, score]) => el("div", { class: "soft" }, `${name} ${number(score, 4)}`)),
+    more ? el("p", {}, more) : null);
+}
+
+// Calls a slow function again and again while its inputs change: one call at a time, and only for the latest state.
+export function latest(work) {
+  let busy = false;
+  let again = false;
+  return async function run() {
+    if (busy) { again = true; return; }
+    busy = true;
+    try { await work(); } catch (error) { say(error.message, true); }
+    busy = false;
+    if (again) { again = false; run(); }
+  };
 }

@@ -1,16 +1,14 @@
 // One image under one or two dials: pixels, answers, OOD scores, where each model fails, and the map of both dials.
 
-import { el, get, number, parsed, percent, post, runPicker, say, writeAddress } from "./parts.js";
+import { card, el, get, imagePicker, number, parsed, percent, post, runPicker, say, withModels, writeAddress } from "./parts.js";
 
 const CELLS = 7;
+// Found boxes that are named on the image; all are drawn.
+const NAMED = 12;
 
 export async function show(main, state) {
-  const { runs, models } = await get("runs");
-  const usable = runs.filter((run) => !run.error);
-  const extra = models.length ? [["", `models: ${models.join(", ")}`]] : [];
-  if (!usable.length && !models.length) { main.append(el("p", {}, "Start the workbench with a run or a model: sorites view lite0")); return null; }
-  const known = state.run !== undefined && (usable.some((run) => run.key === state.run) || (state.run === "" && models.length));
-  const turner = new Turner(main, usable, extra, { ...state, run: known ? state.run : models.length ? "" : usable[0].key });
+  const { runs, extra, run } = await withModels(state.run);
+  const turner = new Turner(main, runs, extra, { ...state, run });
   await turner.open();
   return () => turner.close();
 }
@@ -50,11 +48,8 @@ class Turner {
     this.answers = el("div", { class: "answers", "aria-live": "polite" });
     this.maps = el("div", { class: "panels" });
     this.dials = el("div", { class: "dials" });
-    const file = el("input", { type: "file", accept: "image/*", "aria-label": "Your own image", onchange: () => file.files[0] && this.upload(file.files[0]) });
-    const pick = el("select", { "aria-label": "Image", onchange: () => { this.image = pick.value; this.reset(); } },
-      this.samples.map((sample) => el("option", { value: sample.id }, `${sample.class || "no label"} · ${sample.id}`)));
-    if (!this.samples.some((sample) => sample.id === this.image)) pick.prepend(el("option", { value: this.image }, this.image));
-    pick.value = this.image;
+    const file = el("input", { type: "file", class: "file", accept: "image/*", "aria-label": "Your own image", onchange: () => file.files[0] && this.upload(file.files[0]) });
+    const pick = imagePicker(this.samples, this.image, (image) => { this.image = image; this.reset(); });
     this.main.replaceChildren(
       el("div", { class: "bar" }, runPicker(this.runs, this.run, (key) => { this.close(); this.run = key; this.image = null; this.at = {}; this.epoch += 1; this.open().catch((error) => say(error.message, true)); }, this.extra),
         pick, file, el("button", { onclick: () => this.webcam() }, "webcam"),
@@ -62,7 +57,7 @@ class Turner {
       el("div", { class: "turn" }, el("div", {}, this.stage, this.side),
         el("div", {}, this.dials, el("div", { class: "bar" },
           el("button", { onclick: () => this.bisect(), title: "Key: b" }, "find failure severities (b)"),
-          el("button", { onclick: () => this.drawMap(), title: "Key: m" }, "map of both dials (m)")), this.answers, this.maps)));
+          el("button", { onclick: () => this.drawMap(), title: "Key: m" }, "map of both dials (m)")), el("h2", { class: "unseen" }, "Answers"), this.answers, this.maps)));
     this.drawDials();
   }
 
@@ -116,32 +111,23 @@ class Turner {
     this.picture.src = answer.image;
     this.drawBoxes(answer);
     this.side.replaceChildren(answer.point ? el("img", { src: answer.point, alt: "The image of a point" }) : el("span", { class: "soft" }, ""), histogram(answer.histogram));
-    this.answers.replaceChildren(...Object.entries(answer.models).map(([model, found]) => this.card(model, found, answer.label)));
-  }
-
-  card(model, found, label) {
-    const verdict = found.correct === null || found.correct === undefined ? "" : found.correct ? "good" : "bad";
-    const failed = this.fails[model];
-    return el("article", { class: "panel" }, el("h3", {}, model),
-      found.error ? el("p", { class: "bad" }, found.error) : null,
-      found.boxes?.length || (label === null && found.answer === null) ? el("p", {}, `${found.boxes.length} boxes`)
-        : el("p", { class: verdict }, `${found.answer} ${verdict ? (found.correct ? "✓" : "✗") : ""}`),
-      found.conf !== null && found.conf !== undefined ? [el("div", { class: "meter" }, el("i", { style: `width:${100 * found.conf}%` })), el("small", {}, `confidence ${percent(found.conf)}`)] : null,
-      found.top5?.length ? el("ol", {}, found.top5.map((name) => el("li", {}, name))) : null,
-      Object.entries(found.scores).map(([name, score]) => el("div", { class: "soft" }, `${name} ${number(score, 4)}`)),
-      failed ? el("p", {}, failed) : null);
+    this.answers.replaceChildren(...Object.entries(answer.models).map(([model, found]) => card(model, found, answer, this.fails[model])));
   }
 
   drawBoxes(answer) {
     this.overlay.setAttribute("viewBox", `0 0 ${answer.width} ${answer.height}`);
-    const found = Object.values(answer.models).flatMap((model) => (model.boxes || []).filter((box) => box.conf >= .5));
-    const near = (truth, box) => overlap(truth, [box.x0, box.y0, box.x1, box.y1]) >= .5;
-    const truths = (answer.truth || []).map((xyxy) => [xyxy, found.some((box) => near(xyxy, box))]);
+    const found = Object.values(answer.models).flatMap((model) => (model.boxes || []).filter((box) => box.conf >= answer.from))
+      .sort((a, b) => b.conf - a.conf);
+    const size = answer.width / 32;
     const rect = ([x0, y0, x1, y1], colour, dash) => el("rect", { x: x0, y: y0, width: Math.max(0, x1 - x0), height: Math.max(0, y1 - y0), fill: "none", stroke: colour,
       "stroke-width": 2, "stroke-dasharray": dash || null, "vector-effect": "non-scaling-stroke" });
-    this.overlay.replaceChildren(...truths.map(([xyxy, here]) => rect(xyxy, here ? "#3fbf6a" : "#ff4d4d", here ? null : "6 4")),
-      ...found.map((box) => el("g", {}, rect([box.x0, box.y0, box.x1, box.y1], "#4f9cff"),
-        el("text", { x: box.x0 + 2, y: box.y0 + 12, "font-size": 12, fill: "#4f9cff" }, `${box.name} ${percent(box.conf)}`))));
+    const named = (text, x, y, colour) => el("text", { x, y: Math.max(y, size), "font-size": size, fill: colour, class: "over" }, text);
+    const truths = (answer.truth || []).map(({ xyxy, name, found: by }) => [xyxy, name, Object.values(by).some(Boolean)]);
+    this.overlay.replaceChildren(
+      ...found.map((box) => rect([box.x0, box.y0, box.x1, box.y1], "#4f9cff")),
+      ...truths.map(([xyxy, name, here]) => el("g", {}, rect(xyxy, here ? "#3fbf6a" : "#ff4d4d", here ? null : "6 4"),
+        here ? null : named(`${name}: not found`, xyxy[0] + 2, xyxy[3] - 3, "#ff8080"))),
+      ...found.slice(0, NAMED).map((box) => named(`${box.name} ${percent(box.conf)}`, box.x0 + 2, box.y0 + size, "#8fc1ff")));
   }
 
   press(event) {
@@ -220,14 +206,6 @@ class Turner {
       canvas.toBlob((blob) => this.upload(blob), "image/png");
     } catch (error) { say(`the webcam cannot be used: ${error.message}`, true); }
   }
-}
-
-function overlap(a, b) {
-  const width = Math.min(a[2], b[2]) - Math.max(a[0], b[0]);
-  const height = Math.min(a[3], b[3]) - Math.max(a[1], b[1]);
-  if (width <= 0 || height <= 0) return 0;
-  const both = width * height;
-  return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both);
 }
 
 function histogram(channels) {
