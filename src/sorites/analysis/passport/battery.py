@@ -29,7 +29,6 @@ from sorites.io.files import locked
 from sorites.io.readers import toml_file, toml_table
 from sorites.io.validation import problems
 from sorites.sources import stamps
-from sorites.sources.foolbox import NAME as FOOLBOX
 from sorites.sources.foolbox import instead_note, usual_or_foolbox
 from sorites.suites.suite import Strict, Suite, load
 
@@ -202,10 +201,7 @@ def folders_of(request: Request) -> dict[str, Path]:
 def measure(request: Request, bar: Open, say: Callable[[str], None]) -> dict[str, str]:
     """Run what is missing of every part; return the parts that cannot be measured, with reasons."""
     with locked(request.folder, "passport", LOCK):
-        if request.source is None and any(
-            usual_or_foolbox(load(p.suite).source) == FOOLBOX for p in request.battery.parts
-        ):
-            tell(Notice(instead_note(f"the battery {request.battery.name}"), code="other_images"), 3)
+        _note_other_images(request)
         left_out = {part.name: why for part in request.battery.parts if (why := _why_not(part, request))}
         measured = [part for part in request.battery.parts if part.name not in left_out]
         load = request.load  # all parts share one model
@@ -219,6 +215,13 @@ def measure(request: Request, bar: Open, say: Callable[[str], None]) -> dict[str
         for name, plan in planned.items():
             _run(name, plan, request, advance, say)
     return left_out
+
+
+def _note_other_images(request: Request) -> None:
+    """Warn if the parts of the user's images do not get the usual ones."""
+    of_stamps = any(part.own_images and load(part.suite).source == "stamps" for part in request.battery.parts)
+    if request.source is None and of_stamps and not stamps.available():
+        tell(Notice(instead_note(f"the battery {request.battery.name}"), code="other_images"), 5)
 
 
 def _why_not(part: Part, request: Request) -> str:
