@@ -103,7 +103,8 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("_"):
         metrics = importlib.import_module("sorites.core").METRICS
         if name in metrics.names():
-            return metrics.get(name)
+            with_chart = importlib.import_module("sorites.reports.figures.metric_frame").with_chart
+            return with_chart(metrics.get(name))
     raise AttributeError(f"module 'sorites' has no attribute {name!r}")
 
 

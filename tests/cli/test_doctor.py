@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import pytest
+
+from sorites.cli import doctor
 from sorites.cli.doctor import missing, report, requirements
 
 
@@ -18,3 +22,22 @@ def test_doctor_names_what_is_missing_with_its_command() -> None:
     assert re.search(
         r"^  lite +(installed|missing .* type: pip install 'sorites\[lite\]')", said, re.MULTILINE
     )
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_torchvision_that_does_not_load_is_explained(
+    works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of that name on the path of the process that doctor starts, as the wheel for CUDA behaves."""
+    body = "" if works else 'raise RuntimeError("operator torchvision::nms does not exist")'
+    (tmp_path / "torchvision.py").write_text(body)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    versions = {"torchvision": "0.28.0", "torch": "2.13.0+cpu"}
+    monkeypatch.setattr(doctor, "installed", versions.get)
+    said = doctor._torchvision()
+    assert said.startswith("0.28.0 imports") == works
+    if not works:
+        assert "operator torchvision::nms does not exist" in said
+        assert "import of timm or torchvision therefore fails" in said
+        assert "another torch than 2.13.0+cpu" in said
+        assert "--no-deps torchvision==0.28.0 --index-url" in said

@@ -198,7 +198,7 @@ def test_a_source_reads_the_folder_of_that_name(reader: str, name: str, tmp_path
 
 def test_every_source_that_takes_a_path_is_read_here() -> None:
     assert {name.split()[0] for name in READERS} - {"built", "annotated"} == set(SOURCES.names()) - {
-        "cifar", "edited", "imagenet_es", "imagenet_es_diverse", "maite", "nuimages", "python", "raw", "slider", "stamps", "stamps_ood",
+        "cifar", "edited", "imagenet_es", "imagenet_es_diverse", "maite", "nuimages", "python", "raw", "slider", "stamps", "stamps_ood", "foolbox",
         "composites",
     }, "cifar takes one file, imagenet_es and nuimages many, raw RAW files, slider and edited a pipeline: tests/sources has them"  # fmt: skip
 

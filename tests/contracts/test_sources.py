@@ -21,8 +21,8 @@ from sorites.evaluation.storage.contents import contents
 from sorites.sources.cifar import CLASSES as CIFAR
 from sorites.suites.suite import Suite
 
-SLOW = {"stamps", "composites"}
-"""Sources that fetch a package of Debian."""
+SLOW = {"stamps", "composites", "foolbox"}
+"""Sources that fetch a package of Debian or PyPI."""
 
 LABELS: dict[str, str | tuple[str, ...]] = {
     **dict.fromkeys(("cifar", "openood"), CIFAR),

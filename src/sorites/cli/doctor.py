@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -213,6 +214,8 @@ def _extras() -> Iterator[str]:
 def _where() -> Iterator[str]:
     yield _probe("onnx models", _onnx)
     yield _probe("torch models", _torch)
+    if installed("torchvision") is not None:
+        yield _probe("torchvision", _torchvision)
 
 
 def _probe(kind: str, describe: Callable[[], str]) -> str:
@@ -240,3 +243,26 @@ def _torch() -> str:
     if torch.cuda.is_available():
         return f"torch {torch.__version__} on {torch.cuda.get_device_name(0)}"
     return f"torch {torch.__version__} on the CPU, exported to ONNX Runtime; no GPU found"
+
+
+# Index of PyTorch's builds without CUDA.
+CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
+
+
+def _torchvision() -> str:
+    """Say whether a user's script can import torchvision, and thus timm, and what to type if not."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import torchvision"], capture_output=True, text=True, timeout=120
+    )
+    version = str(installed("torchvision"))
+    if done.returncode == 0:
+        return f"{version} imports"
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    plain = version.partition("+")[0]
+    return (
+        f"{version} does not import: {last}\n"
+        "    A plain import of timm or torchvision therefore fails in your own scripts. Sorites declares\n"
+        "    the missing operators itself, so its models timm:NAME work. Usual reason: this torchvision\n"
+        f"    was built for another torch than {installed('torch')}. For a torch without CUDA, run:\n"
+        f"    pip install --force-reinstall --no-deps torchvision=={plain} --index-url {CPU_BUILDS}"
+    )

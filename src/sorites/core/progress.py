@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -68,6 +70,32 @@ def console() -> Console:
     return Console(file=stream, markup=False, emoji=False, highlight=False)
 
 
+# Seconds between two lines of progress where bars cannot be drawn: a file, a pipe, the log of a job.
+LINE_SECONDS = 10.0
+
+
+class _Lines:
+    """Lines of progress for one bar, every ``LINE_SECONDS``; none on a terminal or in a notebook."""
+
+    def __init__(self, screen: Console, what: str, steps: int, done: int = 0) -> None:
+        self._screen, self._what, self._steps, self._done = screen, what, steps, done
+        self._started = self._last = time.monotonic()
+        self._lock = threading.Lock()
+        self._drawn = screen.is_terminal or screen.is_jupyter
+
+    def advance(self, n: int, words: str = "") -> None:
+        """Count ``n`` steps, and print a line if the last one is old enough."""
+        with self._lock:
+            self._done += n
+            now = time.monotonic()
+            if self._drawn or now - self._last < LINE_SECONDS or self._done >= self._steps:
+                return
+            self._last = now
+            seconds = f"{now - self._started:.0f} s"
+            text = f"{self._what}: {self._done} of {self._steps} after {seconds}{words and f', {words}'}"
+        self._screen.print(text, soft_wrap=True)
+
+
 @contextmanager
 def bars() -> Iterator[Bar]:
     """Yield a function that opens progress bars; they are drawn until the context ends."""
@@ -87,11 +115,17 @@ def bars() -> Iterator[Bar]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console()) as progress:
+    screen = console()
+    with Progress(*columns, console=screen) as progress:
 
         def bar(what: str, steps: int) -> Tick:
-            task = progress.add_task(what, total=steps)
-            return lambda n: progress.advance(task, n)
+            task, lines = progress.add_task(what, total=steps), _Lines(screen, what, steps)
+
+            def tick(n: int) -> None:
+                progress.advance(task, n)
+                lines.advance(n)
+
+            return tick
 
         yield bar
 
@@ -123,10 +157,17 @@ def text_bars() -> Iterator[TextBar]:
         TimeRemainingColumn(),
         words,
     )
-    with Progress(*columns, console=console(), expand=True) as progress:
+    screen = console()
+    with Progress(*columns, console=screen, expand=True) as progress:
 
         def bar(what: str, steps: int, done: int) -> Callable[[int, str], None]:
             task = progress.add_task(what, total=steps, completed=done, words="")
-            return lambda n, words: progress.update(task, advance=n, words=words)
+            lines = _Lines(screen, what, steps, done)
+
+            def tick(n: int, words: str) -> None:
+                progress.update(task, advance=n, words=words)
+                lines.advance(n, words)
+
+            return tick
 
         yield bar

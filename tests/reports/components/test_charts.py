@@ -105,4 +105,5 @@ def test_a_step_curve_is_constant_until_the_next_severity() -> None:
 def test_a_severity_carries_a_short_unit_only(run: RunView) -> None:
     view = merge([run])
     assert charts.severity_text(view, "defocus_disk", 3.0) == "3\u202fpx"
-    assert charts.severity_text(view, "jpeg", 75.0) == "75"
+    assert charts.severity_text(view, "jpeg", 75.0) == "quality 25"
+    assert charts.severity_text(view, "jpeg", None) == "–"

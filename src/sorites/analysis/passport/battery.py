@@ -15,7 +15,7 @@ from pydantic import Field, StrictInt, ValidationError
 from sorites import core
 from sorites.analysis.passport.document import BatteryInfo
 from sorites.core import Model
-from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.errors import Notice, SoritesError, UnknownName, tell
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
 from sorites.core.progress import Tick
@@ -28,6 +28,8 @@ from sorites.evaluation.storage import shards
 from sorites.io.files import locked
 from sorites.io.readers import toml_file, toml_table
 from sorites.io.validation import problems
+from sorites.sources import stamps
+from sorites.sources.foolbox import instead_note, usual_or_foolbox
 from sorites.suites.suite import Strict, Suite, load
 
 HERE = "sorites.analysis.passport"
@@ -199,6 +201,7 @@ def folders_of(request: Request) -> dict[str, Path]:
 def measure(request: Request, bar: Open, say: Callable[[str], None]) -> dict[str, str]:
     """Run what is missing of every part; return the parts that cannot be measured, with reasons."""
     with locked(request.folder, "passport", LOCK):
+        _note_other_images(request)
         left_out = {part.name: why for part in request.battery.parts if (why := _why_not(part, request))}
         measured = [part for part in request.battery.parts if part.name not in left_out]
         load = request.load  # all parts share one model
@@ -214,7 +217,16 @@ def measure(request: Request, bar: Open, say: Callable[[str], None]) -> dict[str
     return left_out
 
 
+def _note_other_images(request: Request) -> None:
+    """Warn if the parts of the user's images do not get the usual ones."""
+    of_stamps = any(part.own_images and load(part.suite).source == "stamps" for part in request.battery.parts)
+    if request.source is None and of_stamps and not stamps.available():
+        tell(Notice(instead_note(f"the battery {request.battery.name}"), code="other_images"), 5)
+
+
 def _why_not(part: Part, request: Request) -> str:
+    if not part.own_images and not request.battery.detectors and not stamps.available():
+        return "its images are made of Debian's photo cut-outs, and this machine has no apt-get to fetch them"
     if (
         part.own_images
         or request.labels is None
@@ -247,7 +259,10 @@ def context_in(folder: Path) -> Path:
 
 def recipe_of(part: Part, request: Request) -> Suite:
     """Return the suite of a part."""
-    source = f"context:{context_folder(request)}" if part.make == "context" else request.source
+    if part.make == "context":
+        source: str | None = f"context:{context_folder(request)}"
+    else:
+        source = request.source or usual_or_foolbox(load(part.suite).source)
     return request.battery.recipe(part, request.model, source, request.labels, request.limit)
 
 

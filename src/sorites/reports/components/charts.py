@@ -256,9 +256,17 @@ def about(view: View, shift: str) -> Html:
     return tag("p", *(tag("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)), cls="about")
 
 
+_COUNTS_DOWN = re.compile(r"(?P<top>\d+) - (?P<name>\w+)")
+
+
 def severity_text(view: View, shift: str, severity: float | None) -> str:
-    """Format a severity, with its unit if that is at most three characters long."""
+    """Format a severity, with its unit if that is at most three characters long.
+
+    A severity that counts down is written as what it counts: 82 of the unit "100 - quality" is "quality 18".
+    """
     sign = view.unit(shift)
+    if severity is not None and (counted := _COUNTS_DOWN.fullmatch(sign)):
+        return f"{counted['name']} {number(float(counted['top']) - severity)}"
     return f"{number(severity)}{THIN}{sign}" if 0 < len(sign) <= 3 else number(severity)
 
 
