@@ -16,6 +16,8 @@ from tests.cli.conftest import Command
     [
         ("kernels match --f-number 0", "f_number: expected a number above 0"),
         ("kernels match --f-number nan", "f_number: expected a number above 0"),
+        ("kernels match --out set.csv", "--out: expected FILE.npy"),
+        ("kernels match --mode 4 --out set.npy", "a set needs every mode and level"),
         ("kernels match --pixel 0", "pixel: expected a number above 0"),
         ("kernels match --pixel -1", "pixel: expected a number above 0"),
         ("kernels match --wavelengths 0.6,0,0.4", "wavelengths: expected a number above 0"),

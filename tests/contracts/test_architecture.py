@@ -149,14 +149,15 @@ def test_optics_is_physics_alone(path: Path) -> None:
         "tracing/lens.py": {"optiland"},
         "tracing/blur.py": {"finufft"},
         "develop.py": {"PIL"},
-        "convolve.py": {"torch"},
+        "convolve.py": {"torch", "ducc0"},
     }
     allowed |= extra.get(path.relative_to(ROOT / "optics").as_posix(), set())
     names = set(imported(path))
     assert {name.split(".")[0] for name in names} <= allowed
     inside = {name for name in names if name.startswith("sorites.")}
     assert all(
-        name.startswith(("sorites.optics", "sorites.core.errors", "sorites.io.files")) for name in inside
+        name.startswith(("sorites.optics", "sorites.core.errors", "sorites.core.compute", "sorites.io.files"))
+        for name in inside
     ), inside
 
 

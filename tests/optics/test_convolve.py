@@ -1,3 +1,5 @@
+import sys
+
 import cv2
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from sorites.core.errors import SoritesError
-from sorites.optics.convolve import Kernel, sweep
+from sorites.optics.convolve import Kernel, check_library, sweep
 
 BORDER = {"zeros": cv2.BORDER_CONSTANT, "reflect": cv2.BORDER_REFLECT_101}
 MODE = {"zeros": "constant", "reflect": "mirror"}
@@ -101,14 +103,42 @@ def test_bad_input_is_a_clear_error(image, kernel, padding, says):
 
 @pytest.mark.parametrize("padding", ["zeros", "reflect"])
 @pytest.mark.parametrize("flip", [False, True])
-def test_torch_gives_the_same_to_rounding_and_no_kernel_depends_on_the_others(padding, flip):
-    pytest.importorskip("torch")
+@pytest.mark.parametrize(("library", "package"), [("torch", "torch"), ("ducc", "ducc0")])
+def test_other_libraries_give_the_same_to_rounding_and_no_kernel_depends_on_the_others(
+    padding, flip, library, package
+):
+    pytest.importorskip(package)
     rng = np.random.default_rng(5)
     image = rng.random((37, 52, 3), dtype=np.float32)
     kernels = [Kernel(taps / taps.sum()) for taps in rng.random((3, 3, 9, 9))]
     ours = list(sweep(image, kernels, padding, flip=flip))
-    theirs = list(sweep(image, kernels, padding, flip=flip, library="torch"))
+    theirs = list(sweep(image, kernels, padding, flip=flip, library=library))
     for one, other, kernel in zip(ours, theirs, kernels, strict=True):
         assert np.abs(one - other).max() < 2e-6
-        (alone,) = sweep(image, [kernel], padding, flip=flip, library="torch")
+        (alone,) = sweep(image, [kernel], padding, flip=flip, library=library)
         assert np.array_equal(alone, other)
+
+
+@pytest.mark.parametrize(("library", "package"), [("torch", "torch"), ("ducc", "ducc0")])
+def test_a_missing_library_is_answered_with_the_command_that_installs_it(monkeypatch, library, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, f"{package}.fft", None)
+    with pytest.raises(SoritesError, match=rf"pip install 'sorites\[{library}\]'"):
+        check_library("coma", library)
+
+
+def test_torch_transforms_on_one_thread():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        used = []
+        real = torch.fft.irfft2
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                torch.fft, "irfft2", lambda *a, **k: used.append(torch.get_num_threads()) or real(*a, **k)
+            )
+            next(sweep(make_image(), [taps(5, 5)], library="torch"))
+        assert (used, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)

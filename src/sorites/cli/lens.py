@@ -458,12 +458,16 @@ def match(
     criterion; --out writes the matched set.
     """
     from sorites.cli.printing import print_frame
+    from sorites.core.errors import SoritesError
     from sorites.io.files import check_writable, write_bytes
     from sorites.io.readers import numbers
     from sorites.shifts.aberration import LEVELS, WAVES
-    from sorites.shifts.kernel_table import camera, kernel_set_bytes, match_table
+    from sorites.shifts.kernel_table import camera, check_complete, kernel_set_bytes, match_table
 
     if out is not None:
+        if out.suffix != ".npy":
+            raise SoritesError(f"--out: expected FILE.npy, which --kernels reads, got {out}")
+        check_complete([(m, n) for m in mode or WAVES for n in level or LEVELS])
         check_writable(out)
     lens = camera(f_number, pixel, None if wavelengths is None else numbers(wavelengths, "--wavelengths"))
     stack = None if reference is None else str(reference)

@@ -3,24 +3,29 @@
 The default is cross-correlation, as in ``torch.conv2d``, ``cv2.filter2D`` and the published OpticsBench
 code; ``flip=True`` is true convolution. The output has the size of the image.
 
-Two libraries can do the transforms. ``scipy`` is the default and always there; ``torch`` is faster where it
-comes with MKL. Their results differ in the last bits, so what uses them records which one it was.
+Three libraries can do the transforms. ``scipy`` is the default and always there, ``ducc`` (the package ducc0)
+is the fastest, and ``torch`` is faster than SciPy where it comes with MKL. Their results differ in the last
+bits, so what uses them records which one it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import MissingExtra, SoritesError
 
 Image = NDArray[np.float32]
 Padding = Literal["zeros", "reflect"]
-Library = Literal["scipy", "torch"]
+Library = Literal["scipy", "torch", "ducc"]
+Spectrum = NDArray[np.complex64]
+# Increase it whenever the last bits of blurred images change; the versions of shifts contain it.
+VERSION = 2
 
 
 class Kernel:
@@ -40,7 +45,7 @@ class Kernel:
             raise SoritesError(f"kernel: expected (kh, kw) or (C, kh, kw) taps, got shape {np.shape(taps)}")
         if not np.isfinite(self.taps).all():
             raise SoritesError("kernel: some taps are not finite numbers")
-        self._last: tuple[tuple[int, int, int, bool], NDArray[np.complex64]] | None = None
+        self._last: tuple[tuple[int, int, int, bool], Spectrum] | None = None
         self._planes: tuple[tuple[int, int, int, bool], Any] | None = None
 
     @property
@@ -48,9 +53,9 @@ class Kernel:
         """Height and width of the kernel in pixels."""
         return self.taps.shape[1], self.taps.shape[2]
 
-    def transfer(self, size: tuple[int, int], channels: int, flip: bool) -> NDArray[np.complex64]:
+    def transfer(self, size: tuple[int, int], channels: int, flip: bool) -> Spectrum:
         """Return the spectrum ``(rows, cols // 2 + 1, channels)`` on a grid of ``size``, with the origin at
-        sample 0.
+        sample 0, divided by ``rows * cols``, so that inverse transforms need no factor.
         """
         key = (*size, channels, flip)
         last = self._last
@@ -59,14 +64,14 @@ class Kernel:
         return last[1]
 
     def planes(self, size: tuple[int, int], channels: int, flip: bool) -> Any:
-        """Return the spectrum ``(channels, rows, cols // 2 + 1)`` as a tensor of torch."""
+        """Return the same spectrum as ``(channels, rows, cols // 2 + 1)``, a tensor of torch."""
         key, last = (*size, channels, flip), self._planes
         if last is None or last[0] != key:
             spectrum = np.ascontiguousarray(np.moveaxis(self._transform(size, channels, flip), -1, 0))
             last = self._planes = (key, _torch().from_numpy(spectrum))
         return last[1]
 
-    def _transform(self, size: tuple[int, int], channels: int, flip: bool) -> NDArray[np.complex64]:
+    def _transform(self, size: tuple[int, int], channels: int, flip: bool) -> Spectrum:
         if len(self.taps) not in (1, channels):
             raise SoritesError(
                 f"kernel: expected taps of 1 or {channels} channels for this image, got {len(self.taps)}"
@@ -74,7 +79,7 @@ class Kernel:
         grid = np.zeros((*size, len(self.taps)))
         grid[: self.size[0], : self.size[1]] = np.moveaxis(self.taps, 0, -1)
         spectrum = fft.rfft2(np.roll(grid, (-(self.size[0] // 2), -(self.size[1] // 2)), (0, 1)), axes=(0, 1))
-        oriented = (spectrum if flip else spectrum.conj()).astype(np.complex64)
+        oriented = ((spectrum if flip else spectrum.conj()) / (size[0] * size[1])).astype(np.complex64)
         return np.ascontiguousarray(np.broadcast_to(oriented, (*oriented.shape[:2], channels)))
 
 
@@ -86,12 +91,49 @@ def _torch() -> Any:
     return torch
 
 
+class _Transforms(NamedTuple):
+    """Transforms of images of H x W x C; the inverse ones are without a factor."""
+
+    forward: Callable[[Image, tuple[int, int]], Spectrum]
+    columns: Callable[[Spectrum], Spectrum]
+    """Inverse along the first axis; it may overwrite its argument."""
+    rows: Callable[[Spectrum, int], Image]
+    """Inverse along the second axis, to that many real numbers."""
+
+
+_SCIPY = _Transforms(
+    lambda image, size: fft.rfft2(image, s=size, axes=(0, 1)),
+    lambda spectrum: fft.ifft(spectrum, axis=0, overwrite_x=True, norm="forward"),
+    lambda spectrum, width: fft.irfft(spectrum, n=width, axis=1, norm="forward"),
+)
+
+
+def _ducc() -> _Transforms:
+    try:
+        from ducc0.fft import c2c, c2r, r2c
+    except ImportError:
+        raise MissingExtra("blurring with ducc0", "ducc") from None
+
+    def forward(image: Image, size: tuple[int, int]) -> Spectrum:
+        grid = np.zeros((*size, image.shape[2]), np.float32)
+        grid[: image.shape[0], : image.shape[1]] = image
+        return np.asarray(r2c(grid, axes=(0, 1)))
+
+    return _Transforms(
+        forward,
+        lambda spectrum: c2c(spectrum, axes=(0,), forward=False, out=spectrum),
+        lambda spectrum, width: c2r(spectrum, axes=(1,), lastsize=width, forward=False),
+    )
+
+
 def check_library(name: str, library: object) -> None:
     """Raise an error unless ``library`` is a known and installed one."""
     if library not in get_args(Library):
-        raise SoritesError(f"{name}: expected fft {' or '.join(get_args(Library))}, got {library!r}")
+        raise SoritesError(f"{name}: expected fft {', '.join(get_args(Library))}, got {library!r}")
     if library == "torch":
         _torch()
+    elif library == "ducc":
+        _ducc()
 
 
 def sweep(
@@ -110,7 +152,7 @@ def sweep(
         padding: Values beyond the border: ``zeros``, or ``reflect``, which mirrors the image without
             repeating its edge (OpenCV's reflect-101) and mirrors small images repeatedly.
         flip: Convolve instead of cross-correlating.
-        library: What does the transforms: ``scipy`` or ``torch``.
+        library: What does the transforms: ``scipy``, ``torch`` or ``ducc``.
 
     Yields:
         The blurred images, not clipped; the caller may change them in place. Those of torch are views of
@@ -121,19 +163,24 @@ def sweep(
     """
     prepared = [kernel if isinstance(kernel, Kernel) else Kernel(kernel) for kernel in kernels]
     _check(image, prepared, padding)
-    each = _sweep_planes if library == "torch" else _sweep
-    return each(image, prepared, padding, flip) if prepared else iter(())
+    if not prepared:
+        return iter(())
+    if library == "torch":
+        return _sweep_planes(image, prepared, padding, flip)
+    return _sweep(image, prepared, padding, flip, _ducc() if library == "ducc" else _SCIPY)
 
 
-def _sweep(image: Image, kernels: list[Kernel], padding: Padding, flip: bool) -> Iterator[Image]:
+def _sweep(
+    image: Image, kernels: list[Kernel], padding: Padding, flip: bool, transforms: _Transforms
+) -> Iterator[Image]:
     height, width, channels = image.shape
     image, size, (top, left) = _padded(image, kernels, padding)
-    spectrum = fft.rfft2(image, s=size, axes=(0, 1))
+    spectrum = transforms.forward(image, size)
     product = np.empty_like(spectrum)
     for kernel in kernels:
         np.multiply(spectrum, kernel.transfer(size, channels, flip), out=product)
-        rows = fft.ifft(product, axis=0, overwrite_x=True)[top : top + height]
-        yield fft.irfft(rows, n=size[1], axis=1)[:, left : left + width]
+        rows = transforms.columns(product)[top : top + height]
+        yield transforms.rows(rows, size[1])[:, left : left + width]
 
 
 def _sweep_planes(image: Image, kernels: list[Kernel], padding: Padding, flip: bool) -> Iterator[Image]:
@@ -142,12 +189,14 @@ def _sweep_planes(image: Image, kernels: list[Kernel], padding: Padding, flip: b
     height, width, channels = image.shape
     image, size, (top, left) = _padded(image, kernels, padding)
     planes = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, -1, 0)))
-    spectrum = torch.fft.rfft2(planes, s=size)
+    with one_thread():
+        spectrum = torch.fft.rfft2(planes, s=size)
     product = torch.empty_like(spectrum)
     for kernel in kernels:
-        torch.mul(spectrum, kernel.planes(size, channels, flip), out=product)
-        blurred = torch.fft.irfft2(product, s=size)[:, top : top + height, left : left + width]
-        yield np.moveaxis(blurred.numpy(), 0, -1)
+        with one_thread():
+            torch.mul(spectrum, kernel.planes(size, channels, flip), out=product)
+            blurred = torch.fft.irfft2(product, s=size, norm="forward")
+        yield np.moveaxis(blurred[:, top : top + height, left : left + width].numpy(), 0, -1)
 
 
 def _padded(

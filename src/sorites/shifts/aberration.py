@@ -20,8 +20,8 @@ from sorites.core import SHIFTS, ImageF32, Shift
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.core.rng import digest
 from sorites.io.paths import is_file
+from sorites.optics import convolve
 from sorites.optics.convolve import Kernel, Library, Padding, check_library
-from sorites.optics.convolve import sweep as convolve
 from sorites.optics.develop import linear_from_srgb, to_display
 from sorites.optics.psf import LINES_UM, RESIDUAL, Imager
 from sorites.shifts.base import check
@@ -267,7 +267,7 @@ def aberration(
         mode = draw_mode(pair, rng)
         light = linear_from_srgb(image) if linear else image
         chosen = [kernel(mode, float(severity)) for severity in severities]
-        for blurred in convolve(light, chosen, padding, library=fft):
+        for blurred in convolve.sweep(light, chosen, padding, library=fft):
             yield displayed(blurred, linear), {"zernike": mode}
 
     def apply(image: ImageF32, severity: float, rng: np.random.Generator) -> Aberrated:
@@ -307,8 +307,8 @@ def configure(
             the first release.
         scaled: The factor by which kernels are scaled down, for images smaller than the published 224 px.
         linear: Whether linear light is blurred, as in a camera, instead of display values, as published.
-        fft: The library of the transforms: ``scipy``, or ``torch``, which is faster with MKL and differs in
-            the last bits.
+        fft: The library of the transforms: ``scipy``, ``ducc``, which is the fastest, or ``torch``, which is
+            faster than SciPy with MKL; they differ in the last bits.
     """
     check_linear(name, linear)
     check_library(name, fft)
@@ -322,8 +322,9 @@ def configure(
 
 
 def version_with(version: str, linear: bool, fft: Library) -> str:
-    """Return the version of a shift with these options."""
-    return " ".join([version, *(["linear"] if linear else []), *([fft] if fft != "scipy" else [])])
+    """Return the version of a shift with these options, which includes that of the transforms."""
+    used = f"fft{convolve.VERSION}"
+    return " ".join([version, *(["linear"] if linear else []), *([fft] if fft != "scipy" else []), used])
 
 
 def check_linear(name: str, linear: object) -> None:

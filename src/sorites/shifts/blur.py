@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from sorites.core import ImageF32, ImageU8, add_shift, to_uint8
+from sorites.optics import convolve
 from sorites.optics.convolve import Kernel, sweep
 from sorites.scenes.fields import Field, gaussian_taps, half_gaussian, smooth, streak
 from sorites.shifts.base import LEVELS, add_continuous_shift, between, check, clip
@@ -62,7 +63,7 @@ def _kernel(radius: float) -> Kernel:
     return Kernel(disk(radius))
 
 
-@add_shift(family="blur", unit="px", levels=(3, 4, 6, 8, 10), stage="optics")
+@add_shift(family="blur", unit="px", levels=(3, 4, 6, 8, 10), version=convolve.VERSION, stage="optics")
 def defocus_disk(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
     """Blur by a disk of radius ``severity`` px, like defocus, mirrored at the border; integer radii are
     ImageNet-C's kernels.
@@ -96,7 +97,7 @@ def _gaussian(sigma: float) -> Kernel:
     return Kernel(np.outer(line, line))
 
 
-@add_shift(family="blur", unit="px", levels=(1, 2, 3, 4, 6), stage="optics")
+@add_shift(family="blur", unit="px", levels=(1, 2, 3, 4, 6), version=convolve.VERSION, stage="optics")
 def gaussian_blur(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
     """Blur by a Gaussian of standard deviation ``severity`` px, truncated at four of them; border pixels are
     repeated.

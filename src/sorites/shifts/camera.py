@@ -304,7 +304,12 @@ def checked(params: Mapping[str, Any], studio: Studio) -> Mapping[str, Any]:
 
 
 @add_shift(
-    family="camera", unit="setting", settings=es_grid.grid("val", "test"), configure=options, stage="sensor"
+    family="camera",
+    unit="setting",
+    settings=es_grid.grid("val", "test"),
+    version=convolve.VERSION,
+    configure=options,
+    stage="sensor",
 )
 def camera(image: ImageF32, params: Mapping[str, Any], rng: np.random.Generator) -> Photograph:
     """Photograph the image on a screen in a dark room: ISO, shutter and aperture or automatic exposure, with

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -117,13 +117,18 @@ def camera(f_number: float | None, pixel_um: float | None, wavelengths_um: Seque
     return replace(RGB, **{name: value for name, value in parameters.items() if value is not None})  # type: ignore[arg-type]
 
 
-def kernel_set_bytes(kernels: Mapping[tuple[int, int], Array]) -> bytes:
-    """Return a complete set of matched kernels as the bytes of a ``.npy`` file for ``load``."""
+def check_complete(kernels: Collection[tuple[int, int]]) -> None:
+    """Raise an error unless these modes and levels are a complete set."""
     if missing := [(mode, level) for mode in WAVES for level in LEVELS if (mode, level) not in kernels]:
         raise SoritesError(
             f"a set needs every mode and level; remove {option('mode', None)} and {option('level', None)}"
             f" (missing: mode, level {missing[0]})"
         )
+
+
+def kernel_set_bytes(kernels: Mapping[tuple[int, int], Array]) -> bytes:
+    """Return a complete set of matched kernels as the bytes of a ``.npy`` file for ``load``."""
+    check_complete(kernels)
     buffer = io.BytesIO()
     np.save(buffer, np.array([[kernels[mode, level] for level in LEVELS] for mode in WAVES], np.float32))
     return buffer.getvalue()

@@ -214,8 +214,8 @@ def options(
         padding: The border: mirrored (``reflect``) or black (``zeros``).
         quality: Compress images as JPEG with this quality (90 in the published sets); None is lossless.
         linear: Whether linear light is blurred, as in a camera, instead of display values, as published.
-        fft: The library of the transforms: ``scipy``, or ``torch``, which is faster with MKL and differs in
-            the last bits.
+        fft: The library of the transforms: ``scipy``, ``ducc``, which is the fastest, or ``torch``, which is
+            faster than SciPy with MKL; they differ in the last bits.
     """
     check_linear("lens", linear)
     check_library("lens", fft)
@@ -230,7 +230,7 @@ def options(
     return lens_shift(LensSet(folder), padding, version, quality, linear, fft)
 
 
-SHIFTS.add("lens", lens_shift(LensSet(store.builtin()), "reflect", store.version(store.builtin())))
+SHIFTS.add("lens", options())
 
 
 # Real lenses over the whole image: the blur varies with the position.
