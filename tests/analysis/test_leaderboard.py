@@ -117,6 +117,26 @@ def test_results_that_disagree_or_are_damaged_are_refused(run: Path, tmp_path: P
         collect([tmp_path / "other.json"])
 
 
+def test_what_has_no_results_is_refused_beside_a_valid_run(run: Path, tmp_path: Path) -> None:
+    """It would have no row, which nobody notices on a page of many runs."""
+    (tmp_path / "none.json").write_text(
+        json.dumps({"schema": "sorites-results", "version": 1, "results": []}), encoding="utf-8"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(run.parent))
+        sorites.run(
+            "openood_cifar10",
+            source=f"openood:{run.parent / 'tree'},cifar10,val",
+            models=["m=python:board_model:logits"],
+            only_scorers=["msp"],
+            out=tmp_path / "known",
+        )
+    for name in ("none.json", "known"):
+        for files in ([run, tmp_path / name], [tmp_path / name]):
+            with pytest.raises(SoritesError, match=f"{name}: expected .* got .* Leave"):
+                collect(files)
+
+
 def test_the_page_says_what_is_not_known(run: Path, tmp_path: Path) -> None:
     page = sorites.leaderboard([run], tmp_path / "a.html", results=tmp_path / "r.json").read_text(
         encoding="utf-8"

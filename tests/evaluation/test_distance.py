@@ -308,10 +308,27 @@ def test_folders_of_any_classes_are_measured_without_naming_them(
     assert "wrote 20 images" in done.output
     assert "note:" not in done.stderr
     names = tmp_path / "names.txt"
-    names.write_text("cat", encoding="utf-8")
+    names.write_text(sorted(photos.iterdir())[0].name, encoding="utf-8")
     named = CliRunner().invoke(app, [*words, "--labels", str(names)])
     assert named.exit_code == 0, named.output
     assert "wrote 20 images" in named.output
+    names.write_text("scratched", encoding="utf-8")
+    refused = CliRunner().invoke(app, [*words, "--labels", str(names)])
+    assert refused.exit_code != 0
+    assert "has no image of scratched" in str(refused.exception)
+
+
+def test_only_in_distribution_images_of_the_named_classes_are_used(judge: str, photos: Path) -> None:
+    """Other classes in the same folder are left out; for a run with other classes all images are used."""
+    classes = sorted(entry.name for entry in photos.iterdir())
+    for names, used in (
+        (classes[:1], classes[:1]),
+        ([*classes[1:3], "scratched"], classes[1:3]),
+        (["scratched"], classes),
+    ):
+        found = list(rulers.in_distribution_images(f"folder:{photos}", labels(names), encoder(judge)))
+        assert sorted({sample.id.split("/")[0] for sample in found}) == used
+        assert len(found) == 5 * len(used)
 
 
 def test_a_encoder_without_classes_is_decomposed_by_those_of_the_images(judge: str, photos: Path) -> None:

@@ -183,13 +183,15 @@ def collect(files: Sequence[str | Path], framework: str = "semantic") -> Board:
         framework: What counts as OOD in run folders: "semantic" or "full_spectrum".
 
     Raises:
-        SoritesError: If a file is none of these, or two files disagree about one result.
+        SoritesError: If a file is none of these or has no OOD scores, or two files disagree about one result.
     """
     rows: dict[tuple[str, ...], Result] = {}
     evidence: dict[tuple[str, ...], Influence] = {}
     for file in files:
         path = Path(file)
         found = results_of(path, framework) if is_dir(path) else [(row, None) for row in read_results(path)]
+        if not found:
+            raise SoritesError(_nothing(path, framework))
         for row, placed in found:
             if rows.setdefault(row.key, row) != row:
                 raise SoritesError(
@@ -201,6 +203,16 @@ def collect(files: Sequence[str | Path], framework: str = "semantic") -> Board:
     if not rows:
         raise SoritesError("expected results or runs with OOD scores, got none")
     return Board(tuple(rows.values()), evidence)
+
+
+def _nothing(path: Path, framework: str) -> str:
+    """Return what to say about a file or run without a result, which no row of the page would show."""
+    if not is_dir(path):
+        return f"{path}: expected results, got an empty list. Leave the file out."
+    return (
+        f"{path}: expected a run with scores of both in-distribution and OOD images ({framework}), got none."
+        " Leave it out, or repeat the run on a suite and source with both, such as stamps_ood."
+    )
 
 
 def results_of(folder: Path, framework: str = "semantic") -> list[tuple[Result, Influence]]:

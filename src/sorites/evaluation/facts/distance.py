@@ -45,6 +45,7 @@ from sorites.evaluation.facts.rulers import (
     DistanceRecord,
     Distances,
     halves_of,
+    images_of,
     levels_by,
     rows_of,
     ruler,
@@ -302,7 +303,7 @@ def distance_of(
             raise SoritesError(f"{what} is a run and has labels already: remove {option('labels', None)}")
         run = Running(to_path(what), plan_of(what), read_record(what).run_id)
         return distance_of_run(run, how, bar, engine, workers)
-    space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
+    space = _classes(labels, how)
     # The measured images may have any class.
     own = OpenLabels(space.ids, space.names, dict(space.aliases))
     if engine is not None:
@@ -319,6 +320,20 @@ def distance_of(
         measured = distance_of_source(core.source(what, own), how, space, bar)
     write(measured.rows, to_path(out))
     return measured.having(path=str(out))
+
+
+def _classes(labels: str | None, how: Distance) -> Labels:
+    """Return the classes of the in-distribution images: those of ``labels``, which must occur, or any."""
+    if not labels:
+        return open_labels(core.encoder(how.encoder).labels)
+    space = labels_of(labels)
+    if not images_of(how.against, space).samples:
+        names = ", ".join(space.names[:3]) + (" ..." if len(space) > 3 else "")
+        raise SoritesError(
+            f"{option('labels', labels)}: expected classes of {how.against}, which has no image of {names}."
+            f" Name its classes, or use all its images without {option('labels', None)}."
+        )
+    return space
 
 
 def distance_of_source(
@@ -457,7 +472,7 @@ def distance_of_file(
 ) -> Distances:
     """Measure the texts of a file, one per line, and write their rows to ``out``."""
     sentences = lines(Path(file), f"{option('texts', None)} as UTF-8 text with one text per line")
-    space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
+    space = _classes(labels, how)
     measured = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
     write(measured.rows, to_path(out))
     return measured.having(path=str(out))

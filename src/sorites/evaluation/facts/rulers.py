@@ -14,7 +14,7 @@ from pydantic import Field
 from sorites import core
 from sorites.core import Encoder, Features, ImageU8, Sample, Source
 from sorites.core.errors import SoritesError
-from sorites.core.labels import Labels, open_labels
+from sorites.core.labels import Labels, OpenLabels, open_labels
 from sorites.core.progress import Bar, Tick
 from sorites.core.rng import hashed_order
 from sorites.encoders.features import features
@@ -91,10 +91,19 @@ def halves_of(how: Distance, encoder: Encoder, labels: Labels | None) -> Decompo
 
 def in_distribution_images(spec: str, labels: Labels | None, encoder: Encoder) -> Source:
     """Return images of the given classes, or of any class if the source has none of these."""
+    if labels is not None and (known := images_of(spec, labels)).samples:
+        return known
+    return core.source(spec, open_labels(encoder.labels))
+
+
+def images_of(spec: str, labels: Labels) -> Source:
+    """Return the images of a source that are of the given classes; images of other classes are left out."""
     try:
-        return core.source(spec, labels or open_labels(encoder.labels))
+        return core.source(spec, labels)
     except SoritesError:
-        return core.source(spec, open_labels(encoder.labels))
+        every = core.source(spec, OpenLabels(labels.ids, labels.names, dict(labels.aliases)))
+    known = [sample for sample in every if sample.label is not None and sample.label < len(labels)]
+    return Source(every.name, known)
 
 
 def limited(source: Source, limit: int | None) -> list[Sample]:
