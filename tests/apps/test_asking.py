@@ -18,6 +18,11 @@ from sorites.core.errors import SoritesError
 
 DOCS = Path(__file__).parents[2] / "docs"
 LINES = [(one.name, line) for one in questions() for line in (*one.commands, *one.example)]
+LINES += [
+    (page, line)
+    for page in ("why.md", "start.md", "sources.md")
+    for line in re.findall(r"^    (sorites .+?)(?:  +#.*)?$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
+]
 IN_OTHER_WORDS = {
     "which-model": ("which network is best for production", "rank my candidate backbones"),
     "how-far": ("at what severity does it break", "how much blur is tolerated before failure"),
