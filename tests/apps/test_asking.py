@@ -21,7 +21,9 @@ LINES = [(one.name, line) for one in questions() for line in (*one.commands, *on
 LINES += [
     (page, line)
     for page in ("why.md", "start.md", "sources.md")
-    for line in re.findall(r"^    (sorites .+?)(?:  +#.*)?$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
+    for line in re.findall(
+        r"^    (sorites .+?)(?:  +#.*)?$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE
+    )
 ]
 IN_OTHER_WORDS = {
     "which-model": ("which network is best for production", "rank my candidate backbones"),
