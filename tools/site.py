@@ -74,22 +74,25 @@ def escaped(text: str) -> str:
 
 
 def questions_page() -> str:
-    """Return the page of all questions."""
+    """Return the list of all questions; each has a page of its own, which the search finds by its title."""
     head = (
-        "# Questions\n\nWhat users want to know, and what they type. PHOTOS is a folder of your images, RUN, BASE and NEW are"
-        " run folders. The second block of each is the same on the embedded photographs. The minutes are estimates for two"
-        ' cores, after the downloads. In a shell: `sorites ask "which lens"`.\n'
+        "# Questions\n\nWhat users want to know. Each page has the commands for your images and for the embedded photographs."
+        ' In a shell: `sorites ask "which lens"`.\n'
     )
-    return "\n".join([head, *map(_question, questions())])
+    lines = [f"- [{one.question}](questions/{one.name}.md) {one.answer}" for one in questions()]
+    names = [f"questions/{one.name}" for one in questions()]
+    return "\n".join([head, *lines, "", ":::{toctree}", ":hidden:", *names, ":::", ""])
 
 
-def _question(one: Question) -> str:
-    page, hash_, anchor = one.page.partition("#")
+def question_page(one: Question) -> str:
+    """Return the page of a question."""
     minutes = "1 minute" if one.minutes == 1 else f"{one.minutes} minutes"
+    commands, example = "\n".join(one.commands), "\n".join(one.example)
     return (
-        f"({one.name})=\n## {one.question}\n\n{one.answer}\n\n```sh\n" + "\n".join(one.commands) + "\n```\n\n"
-        f"On the embedded data, about {minutes}:\n\n```sh\n" + "\n".join(one.example) + "\n```\n\n"
-        f"[More](../{page}{hash_}{anchor}). Also asked as: {one.words}.\n"
+        f"# {one.question}\n\n{one.answer}\n\n## With your images and model\n\n```sh\n{commands}\n```\n\n"
+        "PHOTOS is a folder of images in class folders, classes.txt has one class name per line, and RUN, BASE and NEW are run"
+        f" folders.\n\n## On the embedded data\n\n```sh\n{example}\n```\n\nAbout {minutes} on two cores, after the"
+        f" downloads (an estimate).\n\n[Details](../../{one.page}). Further words for it: {one.words}.\n"
     )
 
 
@@ -227,9 +230,15 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def generate() -> None:
     """Write the generated pages; a page that has not changed keeps its time, so that Sphinx skips it."""
-    (GENERATED / "strips").mkdir(parents=True, exist_ok=True)
-    for name, page in PAGES.items():
-        file, text = GENERATED / f"{name}.md", page()
+    for folder in ("strips", "questions"):
+        (GENERATED / folder).mkdir(parents=True, exist_ok=True)
+    texts = {name: page() for name, page in PAGES.items()}
+    texts |= {f"questions/{one.name}": question_page(one) for one in questions()}
+    for old in (GENERATED / "questions").glob("*.md"):
+        if f"questions/{old.stem}" not in texts:
+            old.unlink()
+    for name, text in texts.items():
+        file = GENERATED / f"{name}.md"
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             file.write_text(text, encoding="utf-8")
 

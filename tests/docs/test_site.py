@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urldefrag, urlsplit
+from urllib.parse import quote_plus, unquote, urldefrag, urlsplit
 
 import pytest
 
@@ -93,11 +93,7 @@ def test_a_broken_link_would_be_found(tmp_path: Path) -> None:
 
 @pytest.fixture
 def address(site: Path) -> Iterator[str]:
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    handler = functools.partial(Quiet, directory=str(site))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -112,8 +108,7 @@ def test_the_search_of_the_site_answers_every_question(address: str, chromium: P
         browser = play.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"])
         page = browser.new_page()
         for one in questions():
-            page.goto(f"{address}/search.html")
-            page.goto(f"{address}/search.html?q={one.question.rstrip('?').replace(' ', '+')}")
+            page.goto(f"{address}/search.html?q={quote_plus(one.question)}")
             page.wait_for_function(
                 "document.querySelector('.search-summary') && /found|did not match/.test(document.querySelector('.search-summary').innerText)",
                 timeout=60_000,
@@ -121,7 +116,10 @@ def test_the_search_of_the_site_answers_every_question(address: str, chromium: P
             links = page.eval_on_selector_all(
                 "ul.search li > a", "found => found.slice(0, 3).map(a => a.getAttribute('href'))"
             )
-            right = ("generated/questions.html", one.page.partition("#")[0].replace(".md", ".html"))
+            right = (
+                f"generated/questions/{one.name}.html",
+                one.page.partition("#")[0].replace(".md", ".html"),
+            )
             if not any(
                 any(link.partition("?")[0].partition("#")[0].endswith(r) for r in right) for link in links
             ):
