@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import http.server
 import importlib.util
+import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -16,8 +18,14 @@ from urllib.parse import quote_plus, unquote, urldefrag, urlsplit
 import pytest
 
 from sorites.apps.asking import questions
+from sorites.io import packages
 
 ROOT = Path(__file__).parents[2]
+AXE = ("axe-core@4.14.0", "2277b0a3ef47af9b52497faa3e71598e86e0a0e5e6eb295207a5657ede4709af")
+LOOKED_AT = (
+    "index", "start", "why", "search", "ci", "metrics", "generated/questions", "generated/questions/which-lens",
+    "generated/shifts", "generated/verbs",
+)  # fmt: skip
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.long,
@@ -126,3 +134,36 @@ def test_the_search_of_the_site_answers_every_question(address: str, chromium: P
                 missed[one.name] = links
         browser.close()
     assert missed == {}
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    if shutil.which("npm") is None:
+        pytest.skip("npm fetches axe-core")
+    archive = packages.pack(
+        *AXE, tmp_path_factory.mktemp("axe"), "Fetching axe-core (MPL-2.0).", "Install npm."
+    )
+    with tarfile.open(archive) as tar:
+        found = tar.extractfile("package/axe.min.js")
+        assert found is not None
+        return found.read().decode("utf-8")
+
+
+def test_ten_pages_are_accessible_and_fit_a_phone(address: str, chromium: Path, axe: str) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"])
+        for width in (390, 1280):
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            for name in LOOKED_AT:
+                page.goto(f"{address}/{name}.html")
+                page.evaluate(axe)
+                found = page.evaluate("axe.run()")
+                serious = [
+                    fault["id"] for fault in found["violations"] if fault["impact"] in ("serious", "critical")
+                ]
+                assert serious == [], (name, width)
+                assert len(found["passes"]) > 10
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        browser.close()
