@@ -84,10 +84,22 @@ def questions_page() -> str:
     return "\n".join([head, *lines, "", ":::{toctree}", ":hidden:", *names, ":::", ""])
 
 
+def wrapped(line: str) -> str:
+    """Break a long command before its options, so that it can be copied as it stands."""
+    first, *options = re.split(r" (?=--)", line)
+    lines = [first]
+    for option in options:
+        if len(lines[-1]) + len(option) < 68:
+            lines[-1] += f" {option}"
+        else:
+            lines.append(f"  {option}")
+    return " \\\n".join(lines)
+
+
 def question_page(one: Question) -> str:
     """Return the page of a question."""
     minutes = "1 minute" if one.minutes == 1 else f"{one.minutes} minutes"
-    commands, example = "\n".join(one.commands), "\n".join(one.example)
+    commands, example = ("\n".join(map(wrapped, lines)) for lines in (one.commands, one.example))
     return (
         f"# {one.question}\n\n{one.answer}\n\n## With your images and model\n\n```sh\n{commands}\n```\n\n"
         "PHOTOS is a folder of images in class folders, classes.txt has one class name per line, and RUN, BASE and NEW are run"

@@ -156,6 +156,7 @@ def test_ten_pages_are_accessible_and_fit_a_phone(address: str, chromium: Path, 
         browser = play.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"])
         for width in (390, 1280):
             page = browser.new_page(viewport={"width": width, "height": 900})
+            page.set_default_timeout(120_000)
             for name in LOOKED_AT:
                 page.goto(f"{address}/{name}.html")
                 page.evaluate(axe)
