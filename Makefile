@@ -1,4 +1,4 @@
-# All a newcomer types: make demo | test | slow | check | bench | proof
+# All a newcomer types: make demo | test | slow | check | bench | proof | docs
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet -c constraints.txt
 # Tests start many processes, each of which would compile the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test slow check bench proof
+.PHONY: demo test slow check bench proof docs
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,10 @@ $(VENV)/.peers: $(VENV)/.dev
 	$(PIP) -e ".[peers]"
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) -e ".[docs]"
+	@touch $@
+
 demo: $(VENV)/.demo
 	$(BIN)/sorites run demo --out runs/demo
 	$(BIN)/sorites report runs/demo --out report.html
@@ -54,3 +58,6 @@ bench: $(VENV)/.dev
 
 proof: $(VENV)/.dev
 	$(BIN)/python -m proof
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m tools.site

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sorites.analysis.slices import slices
     from sorites.analysis.uncertainty.conformal import conformal
     from sorites.analysis.uncertainty.recalibration import recalibrate
+    from sorites.apps.asking import ask
     from sorites.apps.check import check
     from sorites.core import (
         add_encoder,
@@ -72,6 +73,7 @@ _HOMES = {
     "sorites.analysis.slices": ("slices",),
     "sorites.analysis.uncertainty.conformal": ("conformal",),
     "sorites.analysis.uncertainty.recalibration": ("recalibrate",),
+    "sorites.apps.asking": ("ask",),
     "sorites.apps.check": ("check",),
     "sorites.datasets.build": ("build",),
     "sorites.reports.figures.strips": ("show",),
@@ -123,6 +125,7 @@ __all__ = [
     "add_scorer",
     "add_shift",
     "add_source",
+    "ask",
     "assert_robust",
     "attack",
     "build",

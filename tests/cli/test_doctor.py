@@ -40,4 +40,4 @@ def test_a_torchvision_that_does_not_load_is_explained(
         assert "operator torchvision::nms does not exist" in said
         assert "import of timm or torchvision therefore fails" in said
         assert "another torch than 2.13.0+cpu" in said
-        assert "--no-deps torchvision==0.28.0 --index-url" in said
+        assert "--force-reinstall --no-deps torchvision==0.28.0" in said

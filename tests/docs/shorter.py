@@ -16,6 +16,8 @@ PATH, RUN, BASE, NEW and DIR are folders of those very names.
 """
 
 ADDED: Mapping[str, str] = {
+    "sorites run demo --out runs/demo": "--limit 4",
+    "sorites run demo --model lite0 --limit 24": "--limit 4",
     "sorites run demo --source 'parquet": FEW + " --model lite0",
     "sorites run demo --source webdataset": FEW + " --model lite0",
     "sorites run demo --source folder:PATH --labels": FEW,

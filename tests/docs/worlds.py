@@ -163,7 +163,6 @@ def training_loop(home: Path) -> dict[str, Any]:
 
 
 LAID: dict[str, Callable[[Path], None]] = {
-    "README.md": readme,
     "annotate.md": labelled,
     "ci.md": two_runs,
     "lenses.md": lens_files,
@@ -171,6 +170,7 @@ LAID: dict[str, Callable[[Path], None]] = {
     "passport.md": own_models,
     "scale.md": images_only,
     "similarity.md": measured,
+    "sources.md": readme,
     "training.md": two_trained,
 }
 """The functions that write the files which a page needs, by page."""

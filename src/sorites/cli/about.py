@@ -1,4 +1,4 @@
-"""``sorites cite`` and ``sorites list``: references and registered names."""
+"""``sorites ask``, ``cite`` and ``list``: questions, references and registered names."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sorites import __version__
+from sorites.apps.options import AskOptions
 from sorites.cli import options
 from sorites.cli.output import say
 
@@ -66,6 +67,18 @@ def cite(suite: options.SuiteName) -> None:
 
     entries = [OWN, *(papers()[key] for key in keys_of(load(suite)))]
     say("\n\n".join(entries) + "\n", nl=False, exact=True)
+
+
+@options.derived(AskOptions)
+def ask(choice: AskOptions) -> None:
+    """Find the command that answers a question.
+
+    Searches the questions by their words, offline, and prints the best three
+    with their commands; without words, prints all questions.
+    """
+    from sorites.apps.asking import described, found
+
+    say(described(found(choice), short=not choice.words))
 
 
 KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "encoders", "suites", "recipes")

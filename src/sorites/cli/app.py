@@ -22,6 +22,8 @@ EVALUATE, INSPECT, IMAGES = "Evaluate models", "Inspect", "Make images"
 MEASURE, LENSES, TRAIN, PEOPLE = "Measure and score", "Lenses", "Train models", "Annotate"
 # Exit code of a run in which nothing was evaluated, or too many rows have errors.
 RUN_FAILED = 3
+# The verbs that are named when none is typed.
+FIRST = ("run", "report", "compare", "passport", "view")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ VERBS = {
     "leaderboard": Verb(EVALUATE, "compare", "leaderboard"),
     "guard": Verb(EVALUATE, "guard", "app"),
     "view": Verb(INSPECT, "view", "view"),
+    "ask": Verb(INSPECT, "about", "ask"),
     "list": Verb(INSPECT, "about", "list_"),
     "explain": Verb(INSPECT, "training", "explain"),
     "check": Verb(INSPECT, "run", "check"),
@@ -180,7 +183,7 @@ app = typer.Typer(
     name="sorites",
     cls=Verbs,
     help="How far can the world shift before a vision model fails, and does the model know?",
-    no_args_is_help=True,
+    no_args_is_help=False,
     add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -188,7 +191,8 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _version(
+def _start(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
@@ -196,6 +200,19 @@ def _version(
 
         say(__version__)
         raise typer.Exit()
+    if context.invoked_subcommand is None:
+        say(_welcome())
+
+
+def _welcome() -> str:
+    width = max(map(len, FIRST))
+    verbs = "\n".join(f"  sorites {name:<{width}}  {_outline(name).help}" for name in FIRST)
+    return (
+        f"{app.info.help}\n\n{verbs}\n\n"
+        'What would you like to know?  sorites ask "which lens should I buy"\n'
+        "Start here:                   sorites run demo\n"
+        "All verbs:                    sorites --help"
+    )
 
 
 def explain_merged(error: FileNotFoundError) -> str:

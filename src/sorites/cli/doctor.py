@@ -245,10 +245,6 @@ def _torch() -> str:
     return f"torch {torch.__version__} on the CPU, exported to ONNX Runtime; no GPU found"
 
 
-# Index of PyTorch's builds without CUDA.
-CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
-
-
 def _torchvision() -> str:
     """Say whether a user's script can import torchvision, and thus timm, and what to type if not."""
     done = subprocess.run(
@@ -263,6 +259,7 @@ def _torchvision() -> str:
         f"{version} does not import: {last}\n"
         "    A plain import of timm or torchvision therefore fails in your own scripts. Sorites declares\n"
         "    the missing operators itself, so its models timm:NAME work. Usual reason: this torchvision\n"
-        f"    was built for another torch than {installed('torch')}. For a torch without CUDA, run:\n"
-        f"    pip install --force-reinstall --no-deps torchvision=={plain} --index-url {CPU_BUILDS}"
+        f"    was built for another torch than {installed('torch')}. Choose your system, and CUDA or CPU, on\n"
+        "    pytorch.org/get-started, and add to the command shown there:\n"
+        f"    --force-reinstall --no-deps torchvision=={plain}"
     )
