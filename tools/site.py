@@ -142,7 +142,7 @@ def metrics_page() -> str:
     table = (DOCS / "metrics.md").read_text(encoding="utf-8").partition("| metric | interval |")[2]
     rows: dict[str, list[str]] = {}
     for line in table.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])]
         if line.startswith("| `") and len(cells) >= 6:
             rows.update(dict.fromkeys(re.findall(r"`(\w+)`", cells[0]), cells))
     parts = [
@@ -158,8 +158,8 @@ def metrics_page() -> str:
                 f"n = {n}: {x or 'not simulated'}" for n, x in zip((20, 100, 1000), measured, strict=True)
             )
             parts.append(
-                f"Interval: {interval or 'none'}"
-                + (f", over {unit}. Coverage in %: {sizes}." if unit else ".")
+                f"Interval: {interval.replace('](', '](../') or 'none'}"
+                + (f", over {unit}. Coverage in %: {sizes.replace('](', '](../')}." if unit else ".")
                 + "\n"
             )
     return "\n".join(parts)
