@@ -5,6 +5,7 @@ Shaping reduces the influence of unusual activations.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Self
 
@@ -70,7 +71,7 @@ class _HeadScorer(Fitted):
         return lambda rows: (rows.astype(np.float64) @ weight.T).astype(np.float32)
 
 
-class _ClippingScorer(_HeadScorer):
+class _ClippingScorer(_HeadScorer, ABC):
     """Base class of scorers that limit features by percentiles of all training activations.
 
     Percentiles are exact for up to four million activations, otherwise within 0.05 %.
@@ -90,9 +91,9 @@ class _ClippingScorer(_HeadScorer):
         self._set_head(head)
         return self
 
+    @abstractmethod
     def limited(self, rows: Narrow, out: Narrow | None = None) -> Narrow:
         """Return the features passed to the last layer in place of ``rows``, in the memory of ``out``."""
-        raise NotImplementedError
 
     def __call__(self, outputs: Outputs) -> Score:
         weight, bias = self.ready(self._weight), self.ready(self._bias).astype(np.float32)
