@@ -259,7 +259,7 @@ def _torchvision() -> str:
         f"{version} does not import: {last}\n"
         "    A plain import of timm or torchvision therefore fails in your own scripts. Sorites declares\n"
         "    the missing operators itself, so its models timm:NAME work. Usual reason: this torchvision\n"
-        f"    was built for another torch than {installed('torch')}. Choose your system, and CUDA or CPU, on\n"
+        f"    was built for another torch than {installed('torch')}. Choose your system and CUDA or CPU on\n"
         "    pytorch.org/get-started, and add to the command shown there:\n"
         f"    --force-reinstall --no-deps torchvision=={plain}"
     )
