@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tools import toy_world as world
 
 from sorites.core.compute.torch_tools import one_thread
 from sorites.diffusion.toy.world import SHAPES, STYLES, draw
+from tools import toy_world as world
 
 PHASES = ((900, 2e-3), (500, 1e-3))
 """Steps and the highest rate of learning; each phase starts from the mean weights of the one

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from tools import toy_world as world
 from tools.toy_world import caption
 
 from proof._lines import Line
@@ -24,6 +23,7 @@ from sorites.diffusion.conditions import encode_prompt
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sampler import TOY_DRAWING, Request, sample
 from sorites.diffusion.toy.world import SHAPES, STYLES, draw
+from tools import toy_world as world
 
 CELLS = [(shape, style) for shape in SHAPES for style in STYLES]
 EACH, DRAWS = 2, 16

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 from scipy.special import softmax
-from tools import toy_world as world
 
 from proof._lines import Line
 from sorites import core
@@ -27,6 +26,7 @@ from sorites.diffusion.pipeline import load
 from sorites.diffusion.sampler import TOY_DRAWING
 from sorites.diffusion.toy.world import SHAPES
 from sorites.io.files import cache
+from tools import toy_world as world
 
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 LARGE = 4.0

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tools import toy_world as world
 from tools.toy_world import caption
 
 from proof._lines import Line
@@ -26,6 +25,7 @@ from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sampler import TOY_DRAWING, Request, along, sample
 from sorites.diffusion.shelves import shelf
 from sorites.diffusion.toy.world import KINDS, SHAPES, STYLES
+from tools import toy_world as world
 
 GATE = 0.95
 SEEDS = range(1, 11)

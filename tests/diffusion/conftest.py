@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools import toy_world as world
 
 from sorites.core.compute.torch_tools import import_with_torchvision
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.records import SliderRecord
 from sorites.diffusion.sliders import Slider, make_slider, shapes, targets
+from tools import toy_world as world
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.conftest import scene
-from tools import toy_world as toys
 
 from sorites.core.errors import SoritesError
 from sorites.diffusion.instruct import InstructOptions, instruct_photograph
 from sorites.diffusion.pipeline import BY_INSTRUCTION, Pipe, load, silence_libraries
+from tools import toy_world as toys
 
 
 def pix2pix() -> Any:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools import toy_world as world
 
 from sorites import core
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.diffusion import classify
+from tools import toy_world as world
 
 IMAGE = np.random.default_rng(1).integers(0, 256, (20, 16, 3), np.uint8)
 

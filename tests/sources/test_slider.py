@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools import toy_world as world
 
 from sorites import core
 from sorites.apps.generation.recipes import TOY
@@ -19,6 +18,7 @@ from sorites.core.labels import labels
 from sorites.diffusion.pipeline import load
 from sorites.diffusion.sampler import Request, SamplerOptions, along, sample
 from sorites.diffusion.shelves import Concept, shelf
+from tools import toy_world as world
 
 FEW = SamplerOptions(steps=4, guidance=2.0, negative="")
 SHAPES = labels(["disc", "cross"])

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from tests.diffusion.conftest import xl
-from tools import toy_world as world
 
 from sorites.apps.generation.recipes import TOY
 from sorites.apps.generation.sliders import train_sliders
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sampler import SamplerOptions
 from sorites.diffusion.shelves import Concept, Shelf, shelf
+from tools import toy_world as world
 
 QUICK = replace(TOY, name="quick", steps=4, batch=2, noise_steps=4, refresh=2)
 FEW = SamplerOptions(steps=4, guidance=2.0, negative="")

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
-from tools import toy_world as world
 from tools.toy_world import caption
 
 from sorites.core.errors import SoritesError
@@ -17,6 +16,7 @@ from sorites.diffusion.pipeline import Pipe, load, toy_folder
 from sorites.diffusion.sampler import TOY_DRAWING, Request, along, sample
 from sorites.diffusion.shelves import Shelf, shelf
 from sorites.diffusion.toy.world import SHAPES, STYLES, draw
+from tools import toy_world as world
 
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 SEEDS = range(1, 3)
