@@ -24,7 +24,7 @@ def test_every_public_name_resolves() -> None:
 
 def test_metrics_are_called_by_their_names() -> None:
     for name in METRICS.names():
-        assert getattr(sorites, name) is METRICS.get(name)
+        assert getattr(sorites, name).__wrapped__ is METRICS.get(name)
 
 
 def test_what_is_not_there_is_an_attribute_error() -> None:

@@ -41,7 +41,7 @@ def test_version(command: Command) -> None:
         (["run", "none.toml"], "cannot read none.toml: No such file or directory. Expected a suite in TOML"),
         (["run", "s.toml", "--shift", "jpge"], "no shift named 'jpge'. Did you mean jpeg"),
         (["run", "s.toml", "--model", "lite9"], "no model named 'lite9'. Did you mean lite"),
-        (["run", "s.toml", "--source", "foldr:x"], "no source named 'foldr'. Did you mean folder or slider?"),
+        (["run", "s.toml", "--source", "foldr:x"], "no source named 'foldr'. Did you mean folder"),
         (["run", "s.toml", "--source", "folder:none"], "expected a folder of images, but none"),
         (["run", "s.toml", "--severity", "3"], "--severity needs exactly one --shift"),
         (["run", "s.toml", "--shift", "jpeg", "--severity", "-3"], "a severity must be above 0"),
