@@ -104,7 +104,20 @@ def test_recalls_of_unknown_objects_equal_a_loop(table: pl.DataFrame, shift: str
     flagged = metrics.unknown_flagged(table, by=("shift",), conf=CONF).filter(shift=shift)
     expected = sum(score is not None and score > threshold for score in by)
     assert flagged.select("n", "found").row(0) == (len(by), expected)
-    assert flagged["low"].item() <= expected / len(by) <= flagged["high"].item()
+    assert len(right) < 75
+    assert flagged.select("low", "high").row(0) == (None, None)
+    assert recall["low"].item() <= found / len(by) <= recall["high"].item()
+
+
+def test_the_interval_of_flagged_objects_contains_that_of_the_threshold(table: pl.DataFrame) -> None:
+    """With a hundred copies of the samples the threshold has bounds, and the interval is wider than without them."""
+    copies = pl.concat(
+        [table.with_columns(pl.col("sample_id") + f"-{i}", pl.col("image_id") + f"-{i}") for i in range(100)]
+    )
+    row = metrics.unknown_flagged(copies, by=("shift",), conf=CONF).row(0, named=True)
+    assert row["low"] <= row["value"] <= row["high"]
+    bound = 1.96 * (row["value"] * (1 - row["value"]) / row["n"]) ** 0.5
+    assert row["high"] - row["low"] > 2 * bound
 
 
 def test_without_unknown_objects_there_is_no_row(table: pl.DataFrame) -> None:

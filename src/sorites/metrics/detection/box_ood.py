@@ -23,7 +23,7 @@ from sorites.metrics.detection.at_confidence import CONFIDENCE
 from sorites.metrics.detection.matching import TAKEN, Bools, best, match
 from sorites.metrics.detection.operating import MATCH_IOU, checked_conf, judged_at
 from sorites.metrics.detection.scenes import Album, Boxes, Floats, Ints, Scene, box_rows
-from sorites.metrics.intervals import clustered_share_bounds
+from sorites.metrics.intervals import Bounds, clustered_share_bounds, clustered_size, share, square_and_add
 from sorites.metrics.ood import COLUMNS, NUMBERS, Estimate, key_types
 from sorites.metrics.rows import ON_GRID, answer_frame, select_rows
 from sorites.metrics.separation import BY_SCORER, Pair, Pool
@@ -32,6 +32,8 @@ from sorites.metrics.separation import BY_SCORER, Pair, Pool
 MISTAKES, UNKNOWN = "mistakes", "unknown"
 FRAMEWORKS = (MISTAKES, UNKNOWN)
 _FOUND = ("value", "n", "low", "high", "found")
+# Which objects are found, and the bounds of their share where that depends on a threshold.
+Hits = tuple[Bools, Bounds | None]
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def unknown_recall(table: Table, by: Sequence[str] = ("model",), conf: float = C
     detector without OOD scores reports as objects of a known class. The interval takes samples as units.
     """
     rows, keys, _ = box_rows(table, by, ("class",))
-    return _recalls(table, rows, keys, conf, lambda boxes: boxes.by >= 0)
+    return _recalls(table, rows, keys, conf, lambda boxes: (boxes.by >= 0, None))
 
 
 @add_metric
@@ -106,7 +108,8 @@ def unknown_flagged(table: Table, by: Sequence[str] = BY_SCORER, conf: float = C
 
     A box is flagged if its score is above the threshold of ``box_fpr95``. ``n`` counts unknown objects,
     ``found`` those that are found and flagged; the value is null where no right box gives a threshold. The
-    interval does not contain the uncertainty of the threshold.
+    interval contains the uncertainty of the threshold, and is null with fewer than about 75 independent right
+    boxes, whose threshold may be above them all.
     """
     rows, keys = _scored_rows(table, by)
     return _recalls(table, rows, keys, conf, _flagged)
@@ -141,15 +144,15 @@ def _recalls(
     rows: pl.LazyFrame,
     keys: list[str],
     conf: float,
-    hits: Callable[[ScoredBoxes], Bools | None],
+    hits: Callable[[ScoredBoxes], Hits | None],
 ) -> pl.DataFrame:
     records = []
     for key, boxes in _groups(rows, keys, conf):
-        found = hits(boxes)
         if not len(boxes.objects):
             continue
         record = {**key, "n": len(boxes.objects), "value": None, "low": None, "high": None, "found": None}
-        if found is not None:
+        if (counted := hits(boxes)) is not None:
+            found, moved = counted
             per_sample = [
                 np.bincount(boxes.objects, weights).astype(np.float64)
                 for weights in (found, np.ones(len(found)))
@@ -157,6 +160,8 @@ def _recalls(
             seen = per_sample[1] > 0
             low, high = clustered_share_bounds(per_sample[0][seen], per_sample[1][seen])
             value = float(found.mean())
+            if moved is not None:
+                low, high = square_and_add(value, (low, high), moved)
             ends = {"low": None if low is None else min(low, value), "high": high}
             record |= {"value": value, **ends, "found": int(found.sum())}
         records.append(record)
@@ -165,14 +170,29 @@ def _recalls(
     return answer_frame(pl.DataFrame(records, schema=schema), keys, *_FOUND)
 
 
-def _flagged(boxes: ScoredBoxes) -> Bools | None:
+def _flagged(boxes: ScoredBoxes) -> Hits | None:
     """Return which unknown objects are found by a flagged box; None without a threshold."""
     known, _, _ = boxes.pools(UNKNOWN)
     if not len(known):
         return None
     threshold = pass_threshold(known)
     score = np.append(boxes.score, np.nan)[boxes.by]
-    return np.asarray(score > threshold)
+    found = np.asarray(score > threshold)
+    return found, _between_thresholds(
+        known, threshold, np.where(np.isnan(score), -np.inf, score), boxes.objects
+    )
+
+
+def _between_thresholds(known: Pool, threshold: float, score: Floats, objects: Ints) -> Bounds:
+    """Return the shares of objects that are flagged at the highest and at the lowest threshold that the right
+    boxes allow.
+    """
+    rows = known.by_sample(np.ones(len(known)))
+    above = known.by_sample(known.scores > threshold)
+    exceeding = share(0.05, clustered_size(above[rows > 0], rows[rows > 0]))
+    passed = Pair(Pool.of(-score, objects), Pair(known, known).flipped.ood)
+    fewest, most = separation.alarms_between(passed, exceeding)
+    return (None, None) if fewest is None or most is None else (1 - most, 1 - fewest)
 
 
 def pass_threshold(known: Pool) -> float:
