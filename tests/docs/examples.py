@@ -18,6 +18,9 @@ NO_CLUSTER = (
     "needs a cluster and an object store; tests/evaluation/engines and tests/io/stores run both on this"
     " machine"
 )
+NO_TORCHVISION = (
+    "needs weights of torchvision; tests/models/test_torchvision.py runs untrained networks from files"
+)
 INSTALLS = "installs packages; tests/package and tests/contracts/test_plugin.py install them"
 TOO_LONG = "takes minutes to hours"
 
@@ -39,6 +42,8 @@ CANNOT: Mapping[str, str] = {
         "needs a source of your own; tests/shifts and tests/lenses turn these options"
     ),
     "sorites run demo --model hf:": NO_WEIGHTS + "; tests/models/test_hf.py runs a small one",
+    "sorites run demo --model torchvision:": NO_TORCHVISION,
+    'sorites run demo --model "torchvision:': NO_TORCHVISION,
     "sorites run cns_bench": NO_WEIGHTS,
     "sorites filter run ": NO_WEIGHTS,
     "sorites report run": "reports on the run before it, which " + NO_WEIGHTS,
