@@ -65,7 +65,7 @@ class Geometry:
 
     @property
     def changes(self) -> bool:
-        """Whether anything but the blur is applied."""
+        """Return whether anything but the blur is applied."""
         return not self.rectified or self.lateral_colour or self.illumination
 
     def version(self, of_blur: str) -> str:

@@ -249,8 +249,8 @@ def _lenses(workbench: Workbench, request: Request) -> Any:
 
 
 def _lens(workbench: Workbench, request: Request) -> Any:
-    """What a lens does at a place, or one with a production error: ``lens``, ``field`` and ``azimuth``, or
-    ``error`` and ``size``.
+    """Return what a lens does at a place (``lens``, ``field``, ``azimuth``), or with a production error
+    (``error``, ``size``).
     """
     dial = workbench.bench.dial(_text(request, "run"), _text(request, "image"))
     if error := _text(request, "error"):
