@@ -5,6 +5,7 @@ click and the disk.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from sorites.apps.annotation.store import open_labelling
 
 pytestmark = pytest.mark.slow
 
+WAIT_MS = 60_000
 KEYS = {"1": "class", "2": "partly", "3": "not class"}
 SHOWN = '#stage:not([data-shown=""])[data-shown]'
 
@@ -31,20 +33,37 @@ class Person:
     def __init__(self, browser: Any, link: str, width: int = 1280) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 800})
         self.link, self.log, self.complaints = link, [], []  # type: ignore[var-annotated]
+        self.fetched: set[int] = set()
         self.open()
 
     def open(self) -> None:
         self.page = self.context.new_page()
+        self.fetched.clear()
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("requestfinished", self._note)
         self.page.goto(self.link)
-        self.page.wait_for_selector("html[data-ready]", timeout=20_000)
+        self.page.wait_for_selector("html[data-ready]", timeout=WAIT_MS)
         if self.page.locator("#sheet").get_attribute("open") is not None:
             self.page.click("#begin")
+
+    def _note(self, request: Any) -> None:
+        found = re.search(r"/api/image/(\d+)$", request.url)
+        if found:
+            self.fetched.add(int(found[1]))
+
+    def hold(self, images: int) -> None:
+        """Wait until the page holds so many images that were not answered yet."""
+        for _ in range(WAIT_MS // 50):
+            answered = {number for number, action, _ in self.log if action == "answer"}
+            if len(self.fetched - answered) >= images:
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"the page holds {len(self.fetched)} images, expected {images} more to answer")
 
     def shown(self) -> int | None:
         """Return what is on the page, None where there is nothing left."""
         self.page.wait_for_selector(
-            f'{SHOWN}, #notice:has-text("nothing left"), #notice:has-text("Thank you")', timeout=20_000
+            f'{SHOWN}, #notice:has-text("nothing left"), #notice:has-text("Thank you")', timeout=WAIT_MS
         )
         text = self.page.locator("#stage").get_attribute("data-shown")
         return int(text) if text else None
@@ -59,11 +78,11 @@ class Person:
 
     def undo(self, number: int) -> None:
         self.page.keyboard.press("Backspace")
-        self.page.wait_for_selector(f'#stage[data-shown="{number}"]', timeout=20_000)
+        self.page.wait_for_selector(f'#stage[data-shown="{number}"]', timeout=WAIT_MS)
         self.log.append((number, "undo", None))
 
     def saved(self) -> None:
-        self.page.wait_for_selector('#connection[data-state="saved"]:text-is("saved")', timeout=20_000)
+        self.page.wait_for_selector('#connection[data-state="saved"]:text-is("saved")', timeout=WAIT_MS)
 
 
 def known_file(tmp_path: Path) -> Path:
@@ -89,6 +108,7 @@ def test_no_click_is_lost_or_doubled(browser: Any, server: type[Server], tmp_pat
     ann.undo(ann.log[-3][0])  # the one before the one that was just taken away
     assert ann.answer("2")
     assert ann.answer("1")
+    ann.hold(5)
     ann.context.set_offline(True)
     for _ in range(5):
         assert ann.answer("1")
@@ -98,6 +118,8 @@ def test_no_click_is_lost_or_doubled(browser: Any, server: type[Server], tmp_pat
     ann.context.set_offline(False)
     ann.open()
     ann.saved()
+    ann.hold(5)
+    ben.hold(5)
     served.kill()
     for _ in range(4):
         assert ann.answer("2")
