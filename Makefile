@@ -45,8 +45,9 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
 
+# A test that waits for a browser or a server longer than its limit runs once more, and the summary says so.
 slow: $(VENV)/.peers
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder --reruns 1 --only-rerun "TimeoutError|TimeoutExpired" -rR
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
