@@ -110,11 +110,11 @@ def test_an_interrupt_says_that_nothing_is_lost(home: Path) -> None:
     process = subprocess.Popen(
         [*command, "--out", "r"], cwd=home, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (home / "r" / "run.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "stopping; finished work is kept" in err
     assert "stopped;" in err

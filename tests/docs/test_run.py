@@ -75,7 +75,7 @@ def served(words: list[str]) -> int:
         said = next((line for line in server.stdout if "http://" in line), "")
         seen = looked_at(said[said.index("http://") :].strip()) if said else False
         server.send_signal(signal.SIGINT)
-        code = server.wait(timeout=30)
+        code = server.wait(timeout=120)
         assert seen, server.stdout.read()
     answered(Path(words[words.index("--out") + 1]))
     return code
@@ -88,11 +88,11 @@ def answered(labelling: Path) -> None:
             Worker(database, person).work()
 
 
-def looked_at(address: str, seconds: float = 30) -> bool:
+def looked_at(address: str, seconds: float = 120) -> bool:
     """Fetch a page as soon as there is one."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5) as page:
+        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=30) as page:
             return bool(page.status == 200)
         time.sleep(0.1)
     return False

@@ -70,7 +70,7 @@ def test_charts_have_addresses_and_numbers(browser: Any, path: Path) -> None:
         "[...document.querySelectorAll('.chart')].map(c => c.nextElementSibling.nextElementSibling.className)"
     )
     assert page.evaluate(beside) == ["tools"] * len(ids)
-    with page.expect_download(timeout=20_000) as started:
+    with page.expect_download(timeout=60_000) as started:
         page.locator("#curves .tools a[download]").first.click()
     lines = Path(started.value.path()).read_text(encoding="utf-8").splitlines()
     assert lines[0] == "series,x,y,error"

