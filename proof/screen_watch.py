@@ -16,7 +16,7 @@ import numpy as np
 from playwright.sync_api import sync_playwright
 from tests.apps.studio.conftest import write_images
 from tests.apps.studio.disturbed import ASKED, DISTURBANCES, Moment, Trial, block, trial
-from tests.conftest import CHROMIUM, QUIET
+from tests.conftest import QUIET, debian_program
 
 from proof._lines import Line
 from sorites import core
@@ -32,7 +32,7 @@ def run() -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as started:
         images = write_images(Path(scratch, "images"))
         held = references(core.source(f"folder:{images}", space), space)
-        browser = started.chromium.launch(executable_path=str(CHROMIUM), args=QUIET)
+        browser = started.chromium.launch(executable_path=debian_program("chromium", "chromium"), args=QUIET)
         for disturb in DISTURBANCES:
             found: list[Trial] = []
             for number in range(BLOCKED if disturb is block else TRIALS):

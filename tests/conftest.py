@@ -32,7 +32,6 @@ CLASSES = ("n01440764", "n01443537", "n01484850", "n01491361")
 # Typer reads the type hints of every verb for each command that is typed: a fifth of a second, once
 # per process for a user.
 typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
-CHROMIUM = Path("/usr/bin/chromium")
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -157,20 +156,24 @@ def tracer() -> None:
         pytest.importorskip("optiland", reason="needs: pip install 'sorites[lens]'")
 
 
+def debian_program(package: str, program: str) -> Path:
+    """Return a program of a Debian package, installed when it is missing; a machine that cannot have it fails here."""
+    with FileLock(Path(tempfile.gettempdir(), "sorites-apt.lock"), timeout=1800):  # dpkg has one user at a time
+        if shutil.which(program) is None:
+            assert shutil.which("apt-get"), f"the tests need {program}, and there is no apt-get to install it with"
+            wait = ["-o", "DPkg::Lock::Timeout=300"]
+            for words in (["update"], ["install", "-y", "--no-install-recommends", package]):
+                done = subprocess.run(["apt-get", *wait, *words], timeout=900, capture_output=True, text=True)
+                assert done.returncode == 0, done.stderr
+    found = shutil.which(program)
+    assert found is not None, f"Debian's package {package} has no {program}"
+    return Path(found)
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Path:
-    """Debian's Chromium, installed when it is missing; a machine that cannot have it fails here."""
-    with FileLock(Path(tempfile.gettempdir(), "sorites-chromium.lock"), timeout=1200):
-        if not CHROMIUM.exists():
-            assert shutil.which("apt-get"), (
-                "the browser tests need /usr/bin/chromium, and there is no apt-get to install it with"
-            )
-            for command in (
-                ["apt-get", "update"],
-                ["apt-get", "install", "-y", "--no-install-recommends", "chromium"],
-            ):
-                subprocess.run(command, check=True, timeout=600, capture_output=True)
-    return CHROMIUM
+    """Debian's Chromium."""
+    return debian_program("chromium", "chromium")
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import shutil
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from filelock import FileLock
 from PIL import Image as Pillow
 from tests.apps.studio.conftest import write_images
+from tests.conftest import debian_program
 
 from sorites.apps.studio.cameras import CameraError, FixedSettings, NeedsHand, Photo, exif_of
 from sorites.apps.studio.capture import Options
@@ -35,20 +33,8 @@ COUNTING = "nullsrc=size=64x48:rate=20,geq=lum='16+5*mod(N,40)':cb=128:cr=128,fo
 
 @pytest.fixture(scope="session")
 def ffmpeg() -> str:
-    """Debian's ffmpeg, installed when it is missing; skip where it cannot be."""
-    with FileLock(Path(tempfile.gettempdir(), "sorites-ffmpeg.lock"), timeout=600):
-        if shutil.which("ffmpeg") is None:
-            for command in (
-                ["apt-get", "update"],
-                ["apt-get", "install", "-y", "--no-install-recommends", "ffmpeg"],
-            ):
-                done = (
-                    shutil.which("apt-get")
-                    and subprocess.run(command, timeout=600, capture_output=True).returncode
-                )
-                if done != 0:
-                    pytest.skip("ffmpeg cannot be installed")
-    return shutil.which("ffmpeg") or ""
+    """Debian's ffmpeg."""
+    return str(debian_program("ffmpeg", "ffmpeg"))
 
 
 @pytest.fixture
@@ -240,12 +226,19 @@ def test_options_follow_the_last_question_mark() -> None:
             optics_of(wrong, 16)
 
 
+def listening(port: int) -> bool:
+    """Tell whether a server accepts connections on a port, without using up its only connection."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
+
+
 @pytest.mark.slow
 def test_a_stream_photographs_chromium_unattended(browser: Any, ffmpeg: str, tmp_path: Path) -> None:
     """A whole capture of automatic shots: ffmpeg streams what a window of Chromium shows."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/video"
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/video"
     words = f"-v quiet -f mjpeg -use_wallclock_as_timestamps 1 -i pipe:0 -c copy -f mpjpeg -listen 1 {url}"
     streaming = subprocess.Popen([ffmpeg, *words.split()], stdin=subprocess.PIPE)
     links: list[str] = []
@@ -262,17 +255,25 @@ def test_a_stream_photographs_chromium_unattended(browser: Any, ffmpeg: str, tmp
 
     thread = threading.Thread(target=work)
     page = browser.new_page(viewport={"width": 640, "height": 400})
-    try:
+
+    def stream() -> None:
         assert streaming.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            streaming.stdin.write(page.screenshot(type="jpeg", quality=95))
+            streaming.stdin.flush()
+
+    try:
+        end = time.monotonic() + 120
+        while not listening(port) and streaming.poll() is None and time.monotonic() < end:
+            stream()  # ffmpeg listens once it knows the input
         thread.start()
         while thread.is_alive():
             if links and page.url == "about:blank":
                 page.goto(links[0].rpartition(" ")[2])
-            with contextlib.suppress(BrokenPipeError):
-                streaming.stdin.write(page.screenshot(type="jpeg", quality=95))
-                streaming.stdin.flush()
+            stream()
     finally:
-        thread.join(30)
+        if thread.is_alive():
+            thread.join(30)
         page.close()
         streaming.terminate()
         with contextlib.suppress(BrokenPipeError):
