@@ -54,9 +54,9 @@ def detections(
     of, place = np.repeat(np.arange(size), count), np.concatenate([np.arange(k) for k in count])
     label = rng.choice(len(shares), len(of), p=shares)
     ease = np.sqrt(OF_SAMPLE) * rng.normal(size=size)[of] + np.sqrt(OF_OBJECT) * rng.normal(size=len(of))
-    strange, mood = rng.random(len(of)) < unknown, rng.normal(size=size)
-    named_so = np.where(strange, len(shares), label)
-    truth = _lists(size, of, APART * place, np.zeros(len(of)), named_so, None, known=~strange)
+    foreign, mood = rng.random(len(of)) < unknown, rng.normal(size=size)
+    named_so = np.where(foreign, len(shares), label)
+    truth = _lists(size, of, APART * place, np.zeros(len(of)), named_so, None, known=~foreign)
     parts = []
     for model in models:
         for shift, severity, least in settings:
@@ -74,7 +74,7 @@ def detections(
                 output="ood" if unknown else "boxes",
                 scorer="s" if unknown else None,
             )
-            image, wrong = np.concatenate([of[found], false]), np.append(strange[found], np.ones(len(false)))
+            image, wrong = np.concatenate([of[found], false]), np.append(foreign[found], np.ones(len(false)))
             score = 1.5 * wrong + 0.7 * mood[image] + rng.normal(size=len(image))
             boxes = _lists(
                 size,
