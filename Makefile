@@ -1,6 +1,8 @@
 # All a newcomer types: make demo | test | slow | check | bench | proof | docs
 PYTHON ?= python3
 VENV ?= .venv
+# Extra options of pytest in make test and make slow; CI repeats a test that failed.
+RERUNS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet -c constraints.txt
 # Tests start many processes, each of which would compile the package again.
@@ -43,11 +45,10 @@ demo: $(VENV)/.demo
 	$(BIN)/sorites report runs/demo --out report.html
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal $(RERUNS)
 
-# A test that waits for a browser or a server longer than its limit runs once more, and the summary says so.
 slow: $(VENV)/.peers
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder --reruns 1 --only-rerun "TimeoutError|TimeoutExpired" -rR
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder $(RERUNS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
