@@ -158,9 +158,13 @@ def tracer() -> None:
 
 def debian_program(package: str, program: str) -> Path:
     """Return a program of a Debian package, installed when it is missing; a machine that cannot have it fails here."""
-    with FileLock(Path(tempfile.gettempdir(), "sorites-apt.lock"), timeout=1800):  # dpkg has one user at a time
+    with FileLock(
+        Path(tempfile.gettempdir(), "sorites-apt.lock"), timeout=1800
+    ):  # dpkg has one user at a time
         if shutil.which(program) is None:
-            assert shutil.which("apt-get"), f"the tests need {program}, and there is no apt-get to install it with"
+            assert shutil.which("apt-get"), (
+                f"the tests need {program}, and there is no apt-get to install it with"
+            )
             wait = ["-o", "DPkg::Lock::Timeout=300"]
             for words in (["update"], ["install", "-y", "--no-install-recommends", package]):
                 done = subprocess.run(["apt-get", *wait, *words], timeout=900, capture_output=True, text=True)
