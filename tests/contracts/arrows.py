@@ -28,6 +28,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 """Rooms from the bottom up. A room imports rooms of lower layers, never one of its own layer or above; the rooms of the base
 may import each other, as long as no circle arises."""
 
+TOP = ("__init__", "__main__")
+"""Modules of the package itself, which may import every room: the public names and the command line."""
+
 Imports = dict[str, set[str]]
 
 
@@ -101,11 +104,11 @@ def forbidden(root: Path) -> list[str]:
     """Say which rooms have no place in the layers, and which imports point the wrong way."""
     layer = {room: i for i, rooms in enumerate(LAYERS) for room in rooms}
     rooms = {path.name for path in root.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    flat = {path.stem for path in root.glob("*.py")} - {"__init__"}
+    flat = {path.stem for path in root.glob("*.py")} - set(TOP)
     wrong = [f"the room {room} has no layer" for room in sorted(rooms - layer.keys())]
     wrong += [f"the module {module} lies in no room" for module in sorted(flat)]
     for module, targets in imports(root).items():
-        if module != "sorites":
+        if module not in ("sorites", "sorites.__main__"):
             wrong += [
                 f"{module} imports {target}"
                 for target in sorted(targets)
