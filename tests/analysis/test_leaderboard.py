@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,10 @@ from tests.sources.test_openood import MODEL, write_tree
 
 import sorites
 from sorites.analysis.leaderboard import CLEAR, UNCLEAR, UNKNOWN, _holm, collect, read_results, write_results
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
+from sorites.core.table import write_shard
+from sorites.evaluation.storage.shards import read_shard
+from sorites.io.digests import stem_of
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +139,20 @@ def test_what_has_no_results_is_refused_beside_a_valid_run(run: Path, tmp_path: 
         for files in ([run, tmp_path / name], [tmp_path / name]):
             with pytest.raises(SoritesError, match=f"{name}: expected .* got .* Leave"):
                 collect(files)
+
+
+def test_a_scorer_without_scores_of_ood_images_is_named(run: Path, tmp_path: Path) -> None:
+    holed = Path(shutil.copytree(run, tmp_path / "holed"))
+    lost = (pl.col("scorer") == "energy") & ~pl.col("known")
+    for shard in sorted((holed / "predictions").glob("*.parquet")):
+        rows = read_shard(shard)
+        shard.unlink()
+        failed = pl.when(lost).then(pl.lit("no score")).otherwise("error").alias("error")
+        kept = pl.when(~lost).then("score").alias("score")
+        write_shard(rows.with_columns(kept, failed), holed, stem_of(shard.name) or "")
+    with pytest.warns(Notice, match="no row for energy of m"):
+        board = collect([holed])
+    assert {row.scorer for row in board.rows} == {"msp", "max_logit"}
 
 
 def test_the_page_says_what_is_not_known(run: Path, tmp_path: Path) -> None:

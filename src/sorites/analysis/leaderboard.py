@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from sorites.core.errors import SoritesError, UnfinishedRun
+from sorites.core.errors import Notice, SoritesError, UnfinishedRun, tell
 from sorites.core.plugins import scorer_version
 from sorites.core.rng import digest
 from sorites.core.table import read
@@ -235,11 +235,12 @@ def results_of(folder: Path, framework: str = "semantic") -> list[tuple[Result, 
         .sort("image_id")
         .collect(engine="streaming")
     )
-    found = []
+    found, one_sided = [], []
     for (model, scorer), part in sorted(
         scores.partition_by("model", "scorer", as_dict=True).items(), key=str
     ):
         if part["side"].n_unique() < 2:
+            one_sided.append(f"{scorer} of {model}")
             continue
         placed, alarms = _placed(part)
         error = placed.error()
@@ -263,6 +264,9 @@ def results_of(folder: Path, framework: str = "semantic") -> list[tuple[Result, 
             framework=framework,
         )
         found.append((result, placed))
+    if found and one_sided:
+        text = f"{folder}: no row for {', '.join(one_sided)}: no scores of in-distribution or of OOD images"
+        tell(Notice(text, code="left_out"))
     return found
 
 

@@ -18,6 +18,7 @@ from sorites.analysis.comparison.gate import Gate
 from sorites.analysis.comparison.severities import MEASURES
 from sorites.analysis.comparison.verdicts import Verdict, exit_code, summary
 from sorites.core import CLEAN
+from sorites.core.messages import in_shell
 from sorites.core.rng import hashed_order
 from sorites.io.digests import digest_of
 from sorites.io.files import write_bytes
@@ -147,9 +148,10 @@ def _legend(rate: float) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape text for a Markdown table."""
+    """Return a message as text of a Markdown table."""
     return "".join(
-        f"\\{letter}" if letter in "|*_`<>[]\\" else " " if letter in "\r\n" else letter for letter in text
+        f"\\{letter}" if letter in "|*_`<>[]\\" else " " if letter in "\r\n" else letter
+        for letter in in_shell(text)
     )
 
 
@@ -197,7 +199,7 @@ def _legal(text: str) -> str:
             or letter > "\uffff"
             else "?"
         )
-        for letter in text
+        for letter in in_shell(text)
     )
 
 

@@ -10,13 +10,17 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
+from typer.testing import CliRunner
 
 import sorites
 from sorites.analysis.comparison.compare import compare
+from sorites.cli import app
 from sorites.core import table
 from sorites.core.errors import SoritesError
 from sorites.core.table import parquet, write_shard
-from sorites.evaluation.storage.shards import read_shard
+from sorites.evaluation.storage.overlap import NAME, overlap_of
+from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.storage.shards import read_shard, write_metadata
 from sorites.io.digests import read_sealed, stem_of, write_sealed
 from sorites.io.listed import write_listed
 
@@ -181,3 +185,20 @@ def test_no_order_of_files_changes_a_number(runs: Path) -> None:
     first, again = compare(runs / "base", runs / "weak"), compare(runs / "base", runs / "weak")
     assert first.dials.equals(again.dials)
     assert np.array_equal(first.matrix.base, again.matrix.base)
+
+
+def test_files_name_options_as_they_are_typed(runs: Path, tmp_path: Path) -> None:
+    """The notes of a comparison refer to options; files must not hold the references themselves."""
+    seen = copied(runs / "weak", tmp_path / "seen")
+    (model,) = read_record(seen).models
+    write_metadata(seen, NAME, {model: [3, 8]})
+    assert overlap_of(seen) == {model: (3, 8)}
+    out = {kind: tmp_path / f"c.{kind}" for kind in ("html", "md", "xml", "json")}
+    paths = [str(out[kind]) for kind in out]
+    flags = ["--out", paths[0], "--markdown", paths[1], "--junit", paths[2], "--json", paths[3]]
+    assert CliRunner().invoke(app, ["compare", str(runs / "base"), str(seen), *flags]).exit_code == 0
+    for kind, path in out.items():
+        text = path.read_text(encoding="utf-8")
+        assert "\ue000" not in text
+        assert "\\ue000" not in text
+        assert kind == "xml" or "--unseen-by" in text

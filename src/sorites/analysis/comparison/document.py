@@ -16,6 +16,7 @@ from sorites.analysis.comparison.gate import Gate
 from sorites.analysis.comparison.pairs import Side
 from sorites.analysis.comparison.verdicts import Verdict
 from sorites.analysis.passport.document import Strict, content_hash, rounded
+from sorites.core.messages import in_shell
 from sorites.evaluation.integrity.evidence import RunEvidence, run_evidence
 from sorites.io.stores import to_path
 
@@ -86,7 +87,7 @@ def comparison_document(
         rate=comparison.rate,
         conf=comparison.conf if isinstance(comparison, BoxComparison) else None,
         gate=gate,
-        notes=comparison.notes,
+        notes=tuple(map(in_shell, comparison.notes)),
         dials=tuple(comparison.dials.to_dicts()),
         settings=tuple(comparison.settings.to_dicts()),
         checks=tuple(_check(verdict) for verdict in verdicts),
