@@ -21,7 +21,7 @@ def test_collect(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) 
         code, out, err = command("collect", "ship on grass", "--out", "got", *base)
     assert code == 0, err
     assert "searching the web: 1 queries at openverse" in err
-    assert "1 images in got, 3 requests" in out
+    assert "1 image in got, 3 requests" in out
     assert "answered 404" in out
     assert "sorites annotate serve context --source folder:got" in out
     assert (home / "got" / "ATTRIBUTION.md").is_file()

@@ -133,7 +133,7 @@ def test_errors_are_counted_and_the_first_is_named(tiny: Callable[..., Model], t
     )
     lines: list[str] = []
     print_run_summary(tmp_path / "run", lines.append)
-    assert any(line.startswith("1 rows have errors") and "bad: x.png: truncated" in line for line in lines)
+    assert any(line.startswith("1 row has errors") and "bad: x.png: truncated" in line for line in lines)
 
 
 def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:

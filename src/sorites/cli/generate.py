@@ -13,6 +13,7 @@ import typer
 from sorites.cli.options import Address, Format, GpusPerWorker, SuiteSeed, Workers, engine_of
 from sorites.cli.output import say
 from sorites.core.errors import SoritesError
+from sorites.core.messages import noun
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -430,7 +431,8 @@ def words(
     spread = _spread(engine, workers, address, gpus_per_worker, opening)
     with bars() as bar:
         made = learn_words(opening(), asked, samples, numbered, how, out, limit, bar, spread)
-    say(f"wrote {len(made)} words to {out}\nnext: sorites generate images --words {out} --out images")
+    say(f"wrote {len(made)} {noun(len(made), 'word')} to {out}")
+    say(f"next: sorites generate images --words {out} --out images")
 
 
 @app.command()
@@ -591,7 +593,7 @@ def _prompts(asked: Sequence[Concept], shifts: Sequence[str], how: SliderRecipe)
 
 
 def _say_written(made: list[Path], out: Path) -> None:
-    say(f"wrote {len(made)} sliders to {out}")
+    say(f"wrote {len(made)} {noun(len(made), 'slider')} to {out}")
     say(f"next: sorites generate images --sliders {out} --out images")
 
 
@@ -779,7 +781,7 @@ def images(
             rows = make_pairs(
                 pipe, selected, axes, asked_seeds, out, drawing, sheet, kind, per_batch, bar, about, judge
             )
-        say(f"wrote {len(rows)} images to {out}, and sheets to {out / 'sheets'}")
+        say(f"wrote {len(rows)} {noun(len(rows), 'image')} to {out}, and sheets to {out / 'sheets'}")
         _say_next(out, ("grid_accuracy", "failure_contour", "interaction"))
         return
     with bars() as bar:
@@ -798,7 +800,7 @@ def images(
             about=about,
             safety=judge,
         )
-    say(f"wrote {len(rows)} images to {out}\nnext: sorites generate check {out}")
+    say(f"wrote {len(rows)} {noun(len(rows), 'image')} to {out}\nnext: sorites generate check {out}")
     _say_next(out, head="     ")
 
 

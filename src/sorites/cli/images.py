@@ -18,6 +18,7 @@ from sorites.cli import options
 from sorites.cli.options import derived
 from sorites.cli.output import say
 from sorites.core.errors import SoritesError
+from sorites.core.messages import noun
 from sorites.evaluation.options import BuildOptions
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def build(options: BuildOptions) -> None:
     for error in built.errors[:20]:
         say(f"not written: {error}", err=True)
     failed = f"; {len(built.errors)} failed" if built.errors else ""
-    say(f"wrote {built.images} images to {options.out}{failed}")
+    say(f"wrote {built.images} {noun(built.images, 'image')} to {options.out}{failed}")
     same = "".join(f" --shift {name}" for name in options.shifts)
     same += "".join(f' --grid "{text}"' for text in options.grid)
     same += f" --labels {options.labels}" if options.labels else ""
@@ -109,13 +110,13 @@ def context(
         count, boxes = build_scattered(
             out, source, objects=objects, size=size or SIDE, seed=seed, limit=limit, drawn=drawn
         )
-        say(f"wrote {count} images with {boxes} boxes to {out}")
+        say(f"wrote {count} {noun(count, 'image')} with {boxes} {noun(boxes, 'box', 'boxes')} to {out}")
         say(f"next: sorites run boxes_demo --source context:{out}")
         return
     from sorites.datasets.context import SIZE, build_context
 
     count, images = build_context(out, source, seed=seed, limit=limit, drawn=drawn, size=size or SIZE)
-    say(f"wrote {images} images of {count} objects to {out}")
+    say(f"wrote {images} {noun(images, 'image')} of {count} {noun(count, 'object')} to {out}")
     say(f"next: sorites run context --source context:{out}")
 
 
@@ -222,7 +223,10 @@ def _print(collected: Collected, out: Path) -> None:
     for line in collected.waiting[:5]:
         say(f"not downloaded: {line}", err=True)
     if collected.waiting:
-        say(f"{len(collected.waiting)} requests can be retried: run the same command", err=True)
+        say(f"requests that can be retried: {len(collected.waiting)}; run the same command", err=True)
     credits_ = out / "ATTRIBUTION.md"
-    say(f"{collected.kept} images in {out}, {collected.requests} requests; credits in {credits_}")
+    say(
+        f"{collected.kept} {noun(collected.kept, 'image')} in {out}, {collected.requests}"
+        f" {noun(collected.requests, 'request')}; credits in {credits_}"
+    )
     say(f"next: sorites annotate serve context --source folder:{out} --out labels.sqlite")

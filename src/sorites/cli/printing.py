@@ -12,6 +12,7 @@ import polars as pl
 from sorites.cli.output import say, without_controls
 from sorites.core import CLEAN, METRICS
 from sorites.core.errors import SoritesError
+from sorites.core.messages import noun
 from sorites.core.table import read
 from sorites.evaluation.fit import read_fits
 from sorites.metrics.detection.scenes import without_ground_truth
@@ -106,14 +107,16 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
             table.filter(pl.col("error").is_not_null()).select("sample_id", "error").head(1).collect().row(0)
         )
         echo(
-            f"{errors} rows have errors; they stay in the table and are excluded from every mean. The first,"
+            f"{errors} {noun(errors, 'row has', 'rows have')} errors, which no mean includes. The first,"
             f" {named_error(*first)}"
         )
     for model, fits in read_fits(folder).items():
         if fits.left_out:
             why = "unreadable, or of classes that the model does not have"
-            echo(f"{fits.left_out} training images were skipped for {model}: {why}")
-    what = f"wrote {rows} rows to" if worked else f"nothing to do; {rows} rows in"
+            images = noun(fits.left_out, "training image was", "training images were")
+            echo(f"{fits.left_out} {images} skipped for {model}: {why}")
+    counted = f"{rows} {noun(rows, 'row')}"
+    what = f"wrote {counted} to" if worked else f"nothing to do; {counted} in"
     echo(f"{what} {folder / 'predictions'}" + (f", {probes} of them probes" if probes else ""))
     metric = "accuracy" if answer.height else "map"
     echo(f"next: sorites report {folder}   or   sorites metrics {folder} {metric} --by model,shift")

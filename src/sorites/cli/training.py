@@ -10,6 +10,7 @@ import typer
 from sorites.cli import options
 from sorites.cli.options import derived
 from sorites.cli.output import say
+from sorites.core.messages import noun
 from sorites.core.options import key_values
 from sorites.training.options import AttackOptions, ExplainOptions, LadderOptions, TrainOptions
 
@@ -56,7 +57,7 @@ def explain(options: ExplainOptions) -> None:
     if not explained:
         say("nothing to explain: no image flipped, or the images are not available")
         return
-    say(f"explained {len(explained)} images in {run_folder(options.run) / ROOM}")
+    say(f"explained {len(explained)} {noun(len(explained), 'image')} in {run_folder(options.run) / ROOM}")
     say(f"next: sorites report {options.run}")
 
 

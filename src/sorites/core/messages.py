@@ -73,6 +73,21 @@ def command(verb: str, *arguments: str, **options: object) -> str:
     return _reference({"verb": verb, "arguments": list(arguments), "options": options})
 
 
+def noun(count: int, one: str, many: str = "") -> str:
+    """Return the noun that fits a number.
+
+    Args:
+        count: How many there are.
+        one: The singular.
+        many: The plural, if it is not the singular with an s.
+
+    Example:
+        >>> noun(1, "image"), noun(2, "image"), noun(0, "entry", "entries")
+        ('image', 'images', 'entries')
+    """
+    return one if count == 1 else many or f"{one}s"
+
+
 def in_shell(text: str) -> str:
     """Return a message as users of the command line read it."""
     return _REFERENCE.sub(lambda match: _shell(_content(match[1])), text)

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from sorites.core.messages import in_shell
+from sorites.core.messages import in_shell, noun
 
 
 class Html(str):
@@ -99,7 +99,7 @@ def count(value: int) -> str:
 
 def several(value: int, one: str, many: str = "") -> str:
     """Format a number with its noun: ``several(3, "model")`` is "3 models"."""
-    return f"{count(value)} {one if value == 1 else many or one + 's'}"
+    return f"{count(value)} {noun(value, one, many)}"
 
 
 def between(low: str, high: str) -> str:
