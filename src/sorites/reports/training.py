@@ -353,7 +353,8 @@ def _arms_summary(gains: pl.DataFrame, arms: Sequence[str]) -> str:
         if not shifted.height:
             continue
         best = shifted.sort("value", descending=True).row(0, named=True)
-        text = f"{_name(arm)} gains most on {_condition_name(best)}: {_gain(best)}"
+        what = "gains most" if best["value"] > 0 else "gains nowhere and loses least"
+        text = f"{_name(arm)} {what} on {_condition_name(best)}: {_gain(best)}"
         summaries.append(
             f"{text}; clean images {_gain(clean.row(0, named=True))}." if clean.height else f"{text}."
         )
