@@ -134,8 +134,8 @@ def passport(options: PassportOptions) -> None:
             **{**vars(options), "out": folder}, bar=bar, say=lambda text: say(f"note: {text}", err=True)
         )
     from sorites.analysis.passport.document import BoxPassport
+    from sorites.reports.components.severities import title
     from sorites.reports.passport.card import share
-    from sorites.reports.passport.numbers import title
 
     boxes = isinstance(made, BoxPassport)
     what = "half of the objects lost at" if boxes else "half-accuracy severity"

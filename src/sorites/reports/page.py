@@ -19,7 +19,8 @@ from sorites.io.files import write_bytes
 from sorites.metrics.detection.scenes import without_ground_truth
 from sorites.reports.components.markup import EMPTY, Html, between, count, join, percent, several, tag
 from sorites.reports.section import Section, sections
-from sorites.reports.view import UNTOUCHED, RunView, View, merge
+from sorites.reports.sections.data import assumed_note
+from sorites.reports.view import UNTOUCHED, RunView, View, box_models, merge
 
 # --- Costs of shifts in whole points
 
@@ -190,9 +191,8 @@ CONVENTIONS = (
         " Survivors are correct at every severity."
     ),
     (
-        "The half-accuracy severity is where the accuracy curve, interpolated linearly, first falls to half"
-        " of the"
-        " clean accuracy; images misclassified when clean do not count. Its interval resamples images."
+        "The half-accuracy severity is where the accuracy curve, interpolated linearly, first falls half-way"
+        " from clean accuracy to chance, the accuracy of a guess. Its interval resamples samples."
     ),
     (
         "A model is called better than another only if the 95 % interval of their paired difference is above"
@@ -200,23 +200,24 @@ CONVENTIONS = (
     ),
     "Models share a rank unless their paired difference on the same images is clear.",
     (
-        "mAP is COCO's: IoU 0.50 to 0.95, the best 100 boxes per image and class, crowds ignored; its"
-        " intervals resample images."
-    ),
-    (
         "An image with an error, or of a class that the model does not have, counts as missing, not as"
-        " misclassified; n counts the evaluated images."
+        " misclassified; n counts samples unless it names images."
     ),
+)
+MAP_CONVENTION = (
+    "mAP is COCO's: IoU 0.50 to 0.95, the best 100 boxes per image and class, crowds ignored; its intervals"
+    " resample images."
 )
 
 
 def footer(view: View) -> Html:
     """Return the footer: the settings of each run, and the conventions of the numbers."""
-    rules = tag(
-        "div", tag("h3", "How the numbers are defined"), tag("ul", *(tag("li", rule) for rule in CONVENTIONS))
+    rules = [*CONVENTIONS, *([MAP_CONVENTION] if box_models(view) else [])]
+    defined = tag(
+        "div", tag("h3", "How the numbers are defined"), tag("ul", *(tag("li", rule) for rule in rules))
     )
     written = tag("p", f"Written by Sorites {__version__} from the table of predictions.")
-    return tag("footer", tag("div", *map(_run, view.runs), rules, cls="columns"), written)
+    return tag("footer", tag("div", *map(_run, view.runs), defined, cls="columns"), written)
 
 
 # Keys of the suite that are shown if they are set.
@@ -348,7 +349,7 @@ def _title(view: View) -> str:
 
 
 def _hero(view: View) -> Html:
-    notes = [tag("p", note) for note in view.notes]
+    notes = [tag("p", note) for note in (*view.notes, assumed_note(view)) if note]
     answer, *more = sentences(view)
     words = [
         tag("p", f"Sorites · {_title(view)}", cls="kind"),
@@ -384,7 +385,7 @@ def _counts(view: View) -> str:
     }
     of = f" of {_few(sources)}" if sources else ""
     parts = [
-        several(counted["samples"].item(), "image") + of + _cut(limits) + _by_shards(view),
+        several(counted["samples"].item(), "sample") + of + _cut(limits) + _by_shards(view),
         *([f"{several(len(view.shifts), 'shift')} ({_few(view.shifts)})"] if view.shifts else []),
         several(len(view.models), "model") + (f" ({_few(view.models)})" if view.models else ""),
         several(counted["rows"].item(), "prediction"),
