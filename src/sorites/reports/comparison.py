@@ -18,6 +18,7 @@ from sorites.analysis.comparison.gate import Gate
 from sorites.analysis.comparison.severities import MEASURES
 from sorites.analysis.comparison.verdicts import Verdict, exit_code, summary
 from sorites.core import CLEAN
+from sorites.core.phases import phase
 from sorites.core.rng import hashed_order
 from sorites.io.digests import digest_of
 from sorites.io.files import write_bytes
@@ -222,6 +223,13 @@ def write_page(
     Returns:
         This data.
     """
+    with phase("drawing the comparison"):
+        return _write_page(comparison, verdicts, out, gate)
+
+
+def _write_page(
+    comparison: AnyComparison, verdicts: Sequence[Verdict], out: Path, gate: Gate | None
+) -> ComparisonDocument:
     parts = {
         "dials": _dials(comparison),
         **(_box_parts(comparison) if isinstance(comparison, BoxComparison) else _parts(comparison)),
