@@ -96,4 +96,4 @@ def test_without_a_network_the_error_names_the_folder_to_copy(
     with pytest.raises(SoritesError) as caught:
         foolbox(None, imagenet())
     assert str(tmp_path / "cache" / "foolbox") in caught.value.message
-    assert "--source folder:PATH" in caught.value.message
+    assert "folder:PATH" in caught.value.message

@@ -217,7 +217,8 @@ def _download(package: str, work: Path, progress: Progress) -> Path:
     if code or not packages:
         last = "\n".join(f"{update_errors}\n{download_errors}".strip().splitlines()[-4:])
         raise SoritesError(
-            f"apt-get could not fetch {package}. Its output:\n{last}\n{NO_APT_HINT}. {offline_hint(work.parent)}"
+            f"apt-get could not fetch {package}. Its output:\n{last}\n{NO_APT_HINT}."
+            f" {offline_hint(work.parent)}"
         )
     progress.update(task, completed=packages[-1].stat().st_size, total=packages[-1].stat().st_size)
     return packages[-1]
