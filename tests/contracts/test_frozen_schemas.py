@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tools.schemas import schemas, text
 
 FROZEN = Path(__file__).with_name("schemas")

@@ -21,8 +21,6 @@ ORIGINS: Mapping[str, str] = {
     "composites": stamps.ORIGIN,
     foolbox.NAME: foolbox.ORIGIN,
 }
-# Maximum number of folders named whose images have no label.
-MAX_FOLDERS = 8
 
 
 @add_section(order=78)
@@ -107,30 +105,19 @@ def _without_label(view: View) -> list[str]:
     )
     specs, ood = _specs(view), _ood(view)
     return [
-        _why(source or DEFAULT, specs.get(source, source or DEFAULT), samples["sample_id"], source in ood)
+        _why(source or DEFAULT, specs.get(source, source or DEFAULT), samples.height, source in ood)
         for (source,), samples in sorted(rows.partition_by("source", as_dict=True).items())
     ]
 
 
-def _why(source: str, spec: str, samples: pl.Series, ood: bool) -> str:
-    has = "has" if len(samples) == 1 else "have"
-    text = f"{several(len(samples), 'sample')} of {source} {has} no label"
+def _why(source: str, spec: str, samples: int, ood: bool) -> str:
+    has = "has" if samples == 1 else "have"
+    text = f"{several(samples, 'sample')} of {source} {has} no label"
     if ood:
         return f"{text}, because OOD images need none."
     if split_spec(spec)[0] != "folder":
         return f"{text}: the source gives none, or one that is not a class of the suite. They are not judged."
-    parts = samples.str.split("/")
-    folders = parts.list.head(1).list.first().filter(parts.list.len() > 1).value_counts(sort=True)
-    if not folders.height:
-        return (
-            f"{text}: they are in no class folder, and no WordNet id is in their names. They are not judged."
-        )
-    named = [f"{name} ({count(n)})" for name, n in folders.head(MAX_FOLDERS).rows()]
-    more = f" and {folders.height - MAX_FOLDERS} more" if folders.height > MAX_FOLDERS else ""
-    return (
-        f"{text}: no class is called like their folder ({', '.join(named)}{more}). They are not judged;"
-        " rename the folders, or pass other classes with --labels."
-    )
+    return f"{text}: they are in no class folder, and no WordNet id is in their names. They are not judged."
 
 
 def _unknown(view: View) -> list[str]:
