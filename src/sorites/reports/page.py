@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -17,10 +18,11 @@ from sorites.core import named_spec
 from sorites.evaluation.storage.schema import RunRecord
 from sorites.io.files import write_bytes
 from sorites.metrics.detection.scenes import without_ground_truth
-from sorites.reports.components.markup import EMPTY, Html, between, count, join, percent, several, tag
+from sorites.reports.components.markup import EMPTY, THIN, Html, between, count, join, percent, several, tag
 from sorites.reports.section import Section, sections
 from sorites.reports.sections.data import assumed_note
 from sorites.reports.view import UNTOUCHED, RunView, View, box_models, merge
+from sorites.suites.suite import Suite, builtin_suites, load
 
 # --- Costs of shifts in whole points
 
@@ -229,7 +231,8 @@ def _run(run: RunView) -> Html:
     if (record := run.record) is not None:
         suite = record.suite.model_dump(mode="json", include={"about", "seed", *SUITE_KEYS})
         versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-        entries += [(key, suite[key]) for key in ("about", *SUITE_KEYS)]
+        about = "" if _on_other_images(record.suite) else suite["about"]
+        entries += [("about", about), *((key, suite[key]) for key in SUITE_KEYS)]
         entries += [*_models(record), ("seed", suite["seed"]), ("run", record.run_id)]
         entries += [(f"chosen for {name}", fit.chosen()) for name, fit in run.fits.items() if fit.search]
         entries += [
@@ -243,6 +246,11 @@ def _run(run: RunView) -> Html:
         for part in (tag("dt", key), tag("dd", _text(value)))
     ]
     return tag("div", tag("h3", "Run"), tag("dl", *pairs))
+
+
+def _on_other_images(suite: Suite) -> bool:
+    """Return whether a built-in suite was run on other images than its description is about."""
+    return suite.name in builtin_suites() and load(suite.name).source != suite.source
 
 
 def _models(record: RunRecord) -> list[tuple[str, str]]:
@@ -433,6 +441,11 @@ def _navigation(sections_by_id: Mapping[str, Section]) -> Html:
     return tag("nav", tag("ul", *links), aria_label="Sections") if links else EMPTY
 
 
+def _unbroken(text: str) -> str:
+    """Keep a number and its percent sign on one line."""
+    return text if isinstance(text, Html) else re.sub(r"(?<=\d) %", f"{THIN}%", text)
+
+
 def _section(name: str, section: Section) -> Html:
-    lead = tag("p", section.lead, cls="lead") if section.lead else EMPTY
+    lead = tag("p", _unbroken(section.lead), cls="lead") if section.lead else EMPTY
     return tag("section", tag("h2", section.title), lead, section.body, id=name)

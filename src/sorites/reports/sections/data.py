@@ -34,7 +34,7 @@ def data(view: View) -> Section | None:
         parts.append(tag("article", inputs, cls="card"))
     lead = (
         "A sample is one photographed scene; all its shifted images share it, and intervals treat samples as"
-        " independent."
+        " independent. Images without a label are not judged as correct or misclassified."
     )
     return Section("What was evaluated", tag("div", *parts, cls="stack"), "Data", lead)
 
@@ -116,8 +116,8 @@ def _why(source: str, spec: str, samples: int, ood: bool) -> str:
     if ood:
         return f"{text}, because OOD images need none."
     if split_spec(spec)[0] != "folder":
-        return f"{text}: the source gives none, or one that is not a class of the suite. They are not judged."
-    return f"{text}: they are in no class folder, and no WordNet id is in their names. They are not judged."
+        return f"{text}: the source gives none, or one that is not a class of the suite."
+    return f"{text}: they are in no class folder, and no WordNet id is in their names."
 
 
 def _unknown(view: View) -> list[str]:
@@ -154,7 +154,8 @@ def assumed_note(view: View) -> str:
         return ""
     return (
         f"The preprocessing of {', '.join(undeclared)} is assumed, because the model does not declare it."
-        " If it was trained with another, all its numbers are too low."
+        " If it was trained with another, all its numbers are too low;"
+        " docs/models.md says how to declare it."
     )
 
 
