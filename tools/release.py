@@ -42,15 +42,20 @@ def versions(root: Path) -> list[str]:
     wanted = {
         "src/sorites/__init__.py": f'__version__ = "{version}"',
         "CITATION.cff": f"\nversion: {version}\n",
-        "CHANGELOG.md": f"\n## {version}\n",
     }
     wrong = [
         f"{file} does not contain {text.strip()!r}"
         for file, text in wanted.items()
         if text not in (root / file).read_text(encoding="utf-8")
     ]
-    unreleased = "\n## Unreleased\n" in (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    return [*wrong, *(["CHANGELOG.md still has a section Unreleased"] if unreleased else [])]
+    changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    date = re.search(r"(?m)^date-released: (.*)$", (root / "CITATION.cff").read_text(encoding="utf-8"))
+    heading = f"## {version} ({date[1] if date else 'no date'})"
+    if heading not in changes.splitlines():
+        wrong.append(f"CHANGELOG.md does not contain {heading!r}, with the date of CITATION.cff")
+    if "\n## Unreleased\n" in changes:
+        wrong.append("CHANGELOG.md still has a section Unreleased")
+    return wrong
 
 
 def clean_tree(root: Path) -> list[str]:
@@ -210,7 +215,7 @@ def write_version(root: Path, version: str, today: str) -> None:
             (r"(?m)^version: .*$", f"version: {version}"),
             (r"(?m)^date-released: .*$", f"date-released: {today}"),
         ),
-        "CHANGELOG.md": ((r"(?m)^## Unreleased$", f"## {version}"),),
+        "CHANGELOG.md": ((r"(?m)^## Unreleased$", f"## {version} ({today})"),),
     }
     texts = {file: (root / file).read_text(encoding="utf-8") for file in changes}
     for file, rules in changes.items():

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from sorites.training.explain import explain
     from sorites.training.loop import train
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 
 _HOMES = {
     "sorites.core": (

@@ -107,11 +107,17 @@ def test_hover_shows_n(visit: Visit) -> None:
     visit.page.wait_for_selector("#curves .hoverlayer text >> text=n = 60")
 
 
-def test_the_picker_shows_one_shift_at_a_time(visit: Visit) -> None:
-    shown = "[...document.querySelectorAll('#strips .picks')].filter(p => !p.hidden).map(p => p.dataset.pick)"
-    assert visit.page.evaluate(shown) == ["defocus_disk"]
-    visit.page.locator("#strips .picker label", has_text="jpeg").click()
-    assert visit.page.evaluate(shown) == ["jpeg"]
+def test_the_gallery_shows_what_its_menus_choose(visit: Visit) -> None:
+    gallery = visit.page.locator("#strips .gallery")
+    shown = "g => [...g.querySelectorAll('[data-facts]')].filter(i => !i.hidden).map(i => JSON.parse(i.dataset.facts))"
+    assert {facts["shift"] for facts in gallery.evaluate(shown)} == {"defocus_disk"}
+    gallery.locator("[data-fact=shift]").select_option("jpeg")
+    gallery.locator("[data-fact=model]").select_option("lite1")
+    chosen = gallery.evaluate(shown)
+    assert {(facts["shift"], facts["model"]) for facts in chosen} == {("jpeg", "lite1")}
+    assert gallery.locator(".shown").inner_text().startswith(f"{len(chosen)} of ")
+    gallery.locator("[data-fact=shift]").select_option("")
+    assert len(gallery.evaluate(shown)) > len(chosen)
 
 
 @pytest.mark.parametrize("widths", [(360, 420, 768), (1400, 2200)])

@@ -22,6 +22,7 @@ ALL = [
     "calibration",
     "abstain",
     "corruption",
+    "data",
     "numbers",
     "mistakes",
 ]
@@ -57,6 +58,7 @@ def test_clean_images_alone_have_no_curves(run: RunView) -> None:
         "classes",
         "calibration",
         "abstain",
+        "data",
         "numbers",
     ]
 
@@ -71,6 +73,7 @@ def test_a_grid_without_a_line_is_still_counted(run: RunView) -> None:
         "classes",
         "calibration",
         "abstain",
+        "data",
         "numbers",
     ]
 

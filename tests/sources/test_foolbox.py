@@ -82,3 +82,18 @@ def test_the_demo_runs_where_no_apt_get_is(tmp_path: Path) -> None:
     assert json.loads((out / "run.json").read_text())["suite"]["source"] == "foolbox"
     files = sorted(path.name for path in (tmp_path / "cache" / "foolbox").iterdir())
     assert [name for name in files if name.endswith(".jpg")] == [row.file for row in table()]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bare")
+def test_without_a_network_the_error_names_the_folder_to_copy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The only place where pip may look is an empty folder."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "empty"))
+    with pytest.raises(SoritesError) as caught:
+        foolbox(None, imagenet())
+    assert str(tmp_path / "cache" / "foolbox") in caught.value.message
+    assert "folder:PATH" in caught.value.message

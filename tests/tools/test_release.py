@@ -31,10 +31,10 @@ def test_a_version_is_written_everywhere_and_only_there(copy: Path) -> None:
     text = "# Changelog\n\n## Unreleased\n\n- a\n\n## 0.1.0\n"
     (copy / "CHANGELOG.md").write_text(text)
     assert "CHANGELOG.md still has a section Unreleased" in release.versions(copy)
-    release.write_version(copy, "1.0.0", "2026-12-01")
+    release.write_version(copy, "1.2.3", "2026-12-01")
     assert release.versions(copy) == []
-    assert release.version_of(copy) == "1.0.0"
-    assert (copy / "CHANGELOG.md").read_text() == text.replace("Unreleased", "1.0.0")
+    assert release.version_of(copy) == "1.2.3"
+    assert (copy / "CHANGELOG.md").read_text() == text.replace("Unreleased", "1.2.3 (2026-12-01)")
     assert "date-released: 2026-12-01\n" in (copy / "CITATION.cff").read_text()
     for name in FILES[:2] + FILES[3:]:
         before, after = ((root / name).read_text().splitlines() for root in (ROOT, copy))
@@ -44,7 +44,7 @@ def test_a_version_is_written_everywhere_and_only_there(copy: Path) -> None:
 def test_nothing_is_written_if_a_file_has_no_place_for_it(copy: Path) -> None:
     (copy / "CHANGELOG.md").write_text("# Changelog\n")
     with pytest.raises(SystemExit, match=r"CHANGELOG\.md has no line"):
-        release.write_version(copy, "1.0.0", "2026-12-01")
+        release.write_version(copy, "1.2.3", "2026-12-01")
     assert release.version_of(copy) == release.version_of(ROOT)
     with pytest.raises(SystemExit, match="expected a version such as"):
         release.write_version(copy, "1.0", "2026-12-01")

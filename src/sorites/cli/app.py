@@ -16,6 +16,7 @@ from typer.main import get_command, get_group
 
 from sorites.cli.output import printing_notices, say, unwritten
 from sorites.core.errors import SoritesError, TooManyErrors
+from sorites.core.phases import telling_phases
 from sorites.io.paths import reason
 
 EVALUATE, INSPECT, IMAGES = "Evaluate models", "Inspect", "Make images"
@@ -244,6 +245,12 @@ def explain_failed_read(error: BaseException, words: Sequence[str]) -> str:
     return ""
 
 
+def _say_aside(text: str) -> None:
+    from sorites.core.progress import console
+
+    console().print(text, soft_wrap=True)
+
+
 def main() -> None:
     """Run the command line.
 
@@ -253,7 +260,7 @@ def main() -> None:
     from sorites.evaluation.engines.interrupts import CODE, handle_interrupts
 
     try:
-        with handle_interrupts(), printing_notices():
+        with handle_interrupts(), printing_notices(), telling_phases(_say_aside):
             app()
     except SoritesError as error:
         _fail(error)

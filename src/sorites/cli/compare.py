@@ -11,6 +11,7 @@ import typer
 from sorites.analysis.options import CompareOptions, LeaderboardOptions, PassportOptions, VerifyOptions
 from sorites.cli.options import Format, derived
 from sorites.cli.output import say
+from sorites.core.phases import phase
 
 if TYPE_CHECKING:
     from sorites.analysis.comparison.verdicts import Verdict
@@ -86,11 +87,13 @@ def compare(
     if rules:
         parse_rules(rules)  # report invalid rules before the comparison
         options = replace(options, rate=rules.error_rate)
-    comparison = compared(**vars(options))
+    with phase("comparing"):
+        comparison = compared(**vars(options))
     for note in comparison.notes:
         say(f"note: {note}", err=True)
-    verdicts = judge(comparison, rules) if rules else []
-    print_frame(comparison.dials, format)
+    with phase("testing the differences"):
+        verdicts, dials = judge(comparison, rules) if rules else [], comparison.dials
+    print_frame(dials, format)
     data = write_page(comparison, verdicts, out, rules)
     if json is not None:
         write_bytes(as_json(data), json)
@@ -134,8 +137,8 @@ def passport(options: PassportOptions) -> None:
             **{**vars(options), "out": folder}, bar=bar, say=lambda text: say(f"note: {text}", err=True)
         )
     from sorites.analysis.passport.document import BoxPassport
+    from sorites.reports.components.severities import title
     from sorites.reports.passport.card import share
-    from sorites.reports.passport.numbers import title
 
     boxes = isinstance(made, BoxPassport)
     what = "half of the objects lost at" if boxes else "half-accuracy severity"

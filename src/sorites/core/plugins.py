@@ -12,6 +12,7 @@ from typing import Any, Literal
 from sorites.core.errors import Notice, SoritesError, UnknownName, tell
 from sorites.core.labels import Labels, imagenet, matched_text
 from sorites.core.packed import packed
+from sorites.core.phases import phase
 from sorites.core.registry import PREFIX, Registry
 from sorites.core.samples import (
     ImageU8,
@@ -339,7 +340,8 @@ def model(spec: str) -> Model:
     """
     named, plain = named_spec(spec)
     name, argument = split_spec(plain)
-    loaded = MODELS.get(name)(argument)
+    with phase(f"loading {plain}"):
+        loaded = MODELS.get(name)(argument)
     loaded.name = named
     return loaded
 

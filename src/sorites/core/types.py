@@ -339,7 +339,8 @@ class Model:
     repeats: bool = True
     """False if the model gave two different outputs for the same image."""
     input: Mapping[str, Any] = field(default_factory=dict)
-    """Description of the preprocessing: size, mean, std, crop_pct, filter, mode; empty if unknown. The list
+    """Description of the preprocessing: size, mean, std, crop_pct, filter, mode; empty if unknown. A
+    detector has ``words`` instead. The list
     ``assumed`` names those that nobody declared, and ``outputs`` is "probabilities" for such a model.
     """
     scale: Literal["unknown", "logits", "probabilities"] = "unknown"

@@ -288,7 +288,11 @@ MAX_IMAGES_SEARCHED = 100_000
 def input_lines(plan: Plan) -> list[str]:
     """Return a line per model that says how it scales, crops and normalises an image."""
     framed = plan.suite.frame is not None
-    return [f"{name} sees {input_words(model.input, framed)}" for name, model in plan.models.items()]
+    return [
+        f"{name} sees {input_words(model.input, framed)}"
+        for name, model in plan.models.items()
+        if "words" not in model.input  # a detector describes itself when it is loaded
+    ]
 
 
 def note_unlabelled(plan: Plan) -> str:
@@ -309,6 +313,8 @@ def note_unlabelled(plan: Plan) -> str:
 def input_words(preprocessing: Mapping[str, Any], framed: bool = False) -> str:
     """Describe a model's preprocessing in one line; a framed image is only scaled, never cropped."""
     outputs = "; its probabilities become logits by their logarithm" if "outputs" in preprocessing else ""
+    if "words" in preprocessing:
+        return f"{preprocessing['words']}{_assumed(preprocessing)}"
     if "size" not in preprocessing:
         return f"images as they are; its preprocessing is unknown{outputs}"
     height, width = preprocessing["size"]

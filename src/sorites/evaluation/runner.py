@@ -22,6 +22,7 @@ from sorites.core.compute.machine import cores, gpu_facts
 from sorites.core.compute.torch_tools import free_memory
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.messages import command, option
+from sorites.core.phases import phase
 from sorites.core.progress import Bar
 from sorites.core.shard_index import write_index
 from sorites.evaluation import fit
@@ -292,7 +293,8 @@ def prepare(plan: Plan) -> Prepared:
             f" {command('list', 'models')}."
         )
     fit.refuse_unfitted(plan)
-    return Prepared(plan, describe(plan), try_models(plan))
+    with phase("trying the models"):
+        return Prepared(plan, describe(plan), try_models(plan))
 
 
 def execute(

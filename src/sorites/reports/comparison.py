@@ -19,6 +19,7 @@ from sorites.analysis.comparison.severities import MEASURES
 from sorites.analysis.comparison.verdicts import Verdict, exit_code, summary
 from sorites.core import CLEAN
 from sorites.core.messages import in_shell
+from sorites.core.phases import phase
 from sorites.core.rng import hashed_order
 from sorites.io.digests import digest_of
 from sorites.io.files import write_bytes
@@ -26,18 +27,20 @@ from sorites.reports.box_comparison import (
     LEGEND,
     RULES,
     class_changes,
-    gallery,
+    facts_of,
+    lost_and_gained,
     severities,
     severity_or_more,
-    unit_of,
 )
 from sorites.reports.components.charts import Dot, Key, dot_chart, scale
+from sorites.reports.components.gallery import Item, gallery
 from sorites.reports.components.images import Album
 from sorites.reports.components.markup import (
     DASH,
     EMPTY,
     Html,
     between,
+    breakable,
     count,
     folded,
     grid,
@@ -48,6 +51,7 @@ from sorites.reports.components.markup import (
     several,
     tag,
 )
+from sorites.reports.components.severities import in_words, reading
 from sorites.reports.page import document, hero
 from sorites.reports.report import load_views
 from sorites.reports.section import Section
@@ -206,9 +210,11 @@ def _legal(text: str) -> str:
 # --- The page of a comparison
 
 # Number of flipped images shown, half of them newly misclassified.
-MAX_CARDS = 12
+MAX_CARDS = 48
 # Total size of the thumbnails.
-THUMBNAIL_BYTES = 900_000
+THUMBNAIL_BYTES = 1_200_000
+# Longer side of a thumbnail, px: that of most inputs.
+SIDE = 224
 
 
 def write_page(
@@ -219,6 +225,13 @@ def write_page(
     Returns:
         This data.
     """
+    with phase("drawing the comparison"):
+        return _write_page(comparison, verdicts, out, gate)
+
+
+def _write_page(
+    comparison: AnyComparison, verdicts: Sequence[Verdict], out: Path, gate: Gate | None
+) -> ComparisonDocument:
     parts = {
         "dials": _dials(comparison),
         **(_box_parts(comparison) if isinstance(comparison, BoxComparison) else _parts(comparison)),
@@ -254,7 +267,7 @@ def _box_parts(comparison: BoxComparison) -> dict[str, Section | None]:
     return {
         "classes": class_changes(comparison),
         "points": severities(comparison),
-        "sides": gallery(comparison, shown, _images(comparison)) if shown else None,
+        "sides": lost_and_gained(comparison, shown, _images(comparison)) if shown else None,
     }
 
 
@@ -271,7 +284,8 @@ def _top(comparison: AnyComparison, verdicts: Sequence[Verdict]) -> Html:
     images = (
         comparison.pairs.select("run_id", "source", "image_id").n_unique() if boxes else len(comparison.pairs)
     )
-    facts = [several(samples, "sample"), several(images, "image"), several(len(comparison.shifts), "dial")]
+    shifts = sum(shift != CLEAN for shift in comparison.shifts)
+    facts = [several(samples, "sample"), several(images, "image"), several(shifts, "shift")]
     return hero(
         tag("p", "Sorites · comparison", cls="kind"),
         tag("h1", f"{comparison.names[1]} against {comparison.names[0]}"),
@@ -389,18 +403,18 @@ def _opposite(value: float | None) -> float | None:
 def _points(comparison: Comparison) -> Section | None:
     lines = []
     for dial in comparison.curves:
-        cells: list[object] = [dial, unit_of(dial)]
+        cells: list[object] = [dial, reading(dial).axis]
         for measure in MEASURES:
             found = comparison.points(measure, dial)
             both = (found.base, found.new)
-            cells += [DASH if found.undefined else severity_or_more(value, found.top) for value in both]
+            cells += [DASH if found.undefined else severity_or_more(dial, value, found.top) for value in both]
         lines.append([*cells, count(found.n)])
     if not lines:
         return None
     base, new = comparison.names
     head = [
         "dial",
-        "unit",
+        "in",
         f"half-accuracy severity, {base}",
         f"half-accuracy severity, {new}",
         f"failure severity, {base}",
@@ -409,7 +423,7 @@ def _points(comparison: Comparison) -> Section | None:
     ]
     lead = (
         "Where accuracy is half-way from clean accuracy to chance, and the median severity at which images"
-        f" first fail; > means beyond the tested range, {DASH} that clean accuracy is not clearly above"
+        f" first fail; beyond means outside the tested range, {DASH} that clean accuracy is not clearly above"
         " chance."
     )
     return Section(
@@ -426,21 +440,28 @@ def _flips(comparison: Comparison) -> Section | None:
     if not shown:
         return None
     views = _images(comparison)
-    albums = {part: Album(view, THUMBNAIL_BYTES // len(views)) for part, view in views.items()}
-    cards = [_card(comparison, row, views[row["run_id"]], albums[row["run_id"]]) for row in shown]
+    albums = {part: Album(view, THUMBNAIL_BYTES // len(views), SIDE) for part, view in views.items()}
+    items = [
+        Item(
+            _card(comparison, row, views[row["run_id"]], albums[row["run_id"]]),
+            facts_of(row, views[row["run_id"]], row["label"]),
+        )
+        for row in shown
+    ]
     lost, gained = (
         comparison.pairs.filter(way).height
         for way in (pl.col("correct") & ~pl.col("correct_new"), ~pl.col("correct") & pl.col("correct_new"))
     )
     lead = (
-        f"{several(lost, 'image')} became misclassified, {count(gained)} became correct. Examples of both"
-        " are shown in turn, those that flip at the lowest severity first."
+        f"Of all images, clean ones included, {several(lost, 'image')} became misclassified (lost) and"
+        f" {count(gained)} became correct (gained). Examples of both are shown in turn, those that flip at"
+        " the lowest severity first."
     )
-    return Section("Which images flipped?", tag("div", *cards, cls="cards"), "Images", lead)
+    return Section("Which images flipped?", gallery(items, "flips"), "Images", lead)
 
 
 def first_flips(comparison: AnyComparison, most: int) -> list[Row]:
-    """Return flipped images, lost and gained in turn, each sample once.
+    """Return flipped images, lost and gained in turn, each sample once per shift, all samples first.
 
     Samples that flip at the lowest severity come first, counted in settings of their shift because shifts
     have different units; equal ones are in hashed order. If one direction runs out, the other fills up.
@@ -452,15 +473,18 @@ def first_flips(comparison: AnyComparison, most: int) -> list[Row]:
     ordered = flipped.filter(pl.col("severity").is_not_null() | (pl.col("shift") == CLEAN))
     hashed = hashed_order(ordered.to_dicts(), lambda row: [row["source"], row["sample_id"], row["shift"]])
     rows = sorted(hashed, key=lambda row: 0 if row["shift"] == CLEAN else row["place"])
-    queues = {lost: iter([row for row in rows if row["lost"] is lost]) for lost in (True, False)}
-    shown: dict[tuple[str, str], Row] = {}
-    while queues and len(shown) < most:
-        for lost, queue in list(queues.items()):
-            row = next((row for row in queue if (row["source"], row["sample_id"]) not in shown), None)
-            if row is None:
-                del queues[lost]
-            elif len(shown) < most:
-                shown[row["source"], row["sample_id"]] = row
+    shown: dict[tuple[str, ...], Row] = {}
+    for keys in (("source", "sample_id"), ("source", "sample_id", "shift")):
+        queues = {lost: iter([row for row in rows if row["lost"] is lost]) for lost in (True, False)}
+        taken = {tuple(row[key] for key in keys) for row in shown.values()}
+        while queues and len(shown) < most:
+            for lost, queue in list(queues.items()):
+                row = next((row for row in queue if tuple(row[key] for key in keys) not in taken), None)
+                if row is None:
+                    del queues[lost]
+                elif len(shown) < most:
+                    taken.add(tuple(row[key] for key in keys))
+                    shown[row["source"], row["sample_id"], row["shift"]] = row
     return list(shown.values())
 
 
@@ -478,11 +502,7 @@ def _card(comparison: Comparison, row: Row, view: View, album: Album) -> Html:
     setting = 0.0 if row["shift"] == CLEAN else row["severity"]
     thumbnail = album.thumbnail(run_id, row["sample_id"], row["shift"], setting)
     ground_truth = view.class_name(run_id, row["label"])
-    where = (
-        CLEAN
-        if row["shift"] == CLEAN
-        else f"{row['shift']} {number(setting)} {unit_of(row['shift'])}".strip()
-    )
+    where = CLEAN if row["shift"] == CLEAN else f"{row['shift']}: {in_words(row['shift'], setting)}"
     alt = f"{ground_truth}, {where}"
     image = (
         tag("img", src=thumbnail, alt=alt, decoding="async")
@@ -502,7 +522,7 @@ def _card(comparison: Comparison, row: Row, view: View, album: Album) -> Html:
     ]
     kind = "wrong" if row["lost"] else "right"
     words = tag("figcaption", tag("b", "lost" if row["lost"] else "gained"), where)
-    what = tag("p", tag("b", ground_truth), tag("span", row["sample_id"]), cls="what")
+    what = tag("p", tag("b", ground_truth), tag("span", breakable(row["sample_id"])), cls="what")
     return tag("article", what, tag("figure", image, words, cls=kind), *predictions, cls="card strip why")
 
 
@@ -529,7 +549,7 @@ def _details(comparison: AnyComparison) -> Section:
 
 def _setting(row: Row) -> str:
     if row["severity"] is not None:
-        return number(row["severity"])
+        return in_words(row["shift"], row["severity"]) if row["shift"] != CLEAN else ""
     return ", ".join(f"{key} {value}" for key, value in json.loads(row["params"] or "{}").items())
 
 

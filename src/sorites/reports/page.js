@@ -139,6 +139,23 @@
     show();
   });
 
+  // The menus of a gallery leave the images that have all chosen facts.
+  document.querySelectorAll(".gallery").forEach((gallery) => {
+    const bar = gallery.querySelector(".filters");
+    const menus = [...bar.querySelectorAll("select")];
+    const items = [...gallery.querySelectorAll("[data-facts]")].map((item) => [item, JSON.parse(item.dataset.facts)]);
+    const show = () => {
+      const fits = items.map(([, facts]) => menus.every((menu) => !menu.value || facts[menu.dataset.fact] === menu.value));
+      items.forEach(([item], i) => (item.hidden = !fits[i]));
+      const left = fits.filter(Boolean).length;
+      bar.querySelector(".shown").textContent = `${left} of ${items.length} shown`;
+      gallery.querySelector(".none").hidden = left > 0;
+    };
+    bar.hidden = menus.length === 0;
+    bar.addEventListener("change", show);
+    show();
+  });
+
   // Every chart has an address, and the numbers that it draws can be taken as CSV.
   const cell = (value) => {
     const text = value === null || value === undefined ? "" : String(value);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -17,9 +18,11 @@ from sorites.core import named_spec
 from sorites.evaluation.storage.schema import RunRecord
 from sorites.io.files import write_bytes
 from sorites.metrics.detection.scenes import without_ground_truth
-from sorites.reports.components.markup import EMPTY, Html, between, count, join, percent, several, tag
+from sorites.reports.components.markup import EMPTY, THIN, Html, between, count, join, percent, several, tag
 from sorites.reports.section import Section, sections
-from sorites.reports.view import UNTOUCHED, RunView, View, merge
+from sorites.reports.sections.data import assumed_note
+from sorites.reports.view import UNTOUCHED, RunView, View, box_models, merge
+from sorites.suites.suite import Suite, builtin_suites, load
 
 # --- Costs of shifts in whole points
 
@@ -190,9 +193,8 @@ CONVENTIONS = (
         " Survivors are correct at every severity."
     ),
     (
-        "The half-accuracy severity is where the accuracy curve, interpolated linearly, first falls to half"
-        " of the"
-        " clean accuracy; images misclassified when clean do not count. Its interval resamples images."
+        "The half-accuracy severity is where the accuracy curve, interpolated linearly, first falls half-way"
+        " from clean accuracy to chance, the accuracy of a guess. Its interval resamples samples."
     ),
     (
         "A model is called better than another only if the 95 % interval of their paired difference is above"
@@ -200,23 +202,24 @@ CONVENTIONS = (
     ),
     "Models share a rank unless their paired difference on the same images is clear.",
     (
-        "mAP is COCO's: IoU 0.50 to 0.95, the best 100 boxes per image and class, crowds ignored; its"
-        " intervals resample images."
-    ),
-    (
         "An image with an error, or of a class that the model does not have, counts as missing, not as"
-        " misclassified; n counts the evaluated images."
+        " misclassified; n counts samples unless it names images."
     ),
+)
+MAP_CONVENTION = (
+    "mAP is COCO's: IoU 0.50 to 0.95, the best 100 boxes per image and class, crowds ignored; its intervals"
+    " resample images."
 )
 
 
 def footer(view: View) -> Html:
     """Return the footer: the settings of each run, and the conventions of the numbers."""
-    rules = tag(
-        "div", tag("h3", "How the numbers are defined"), tag("ul", *(tag("li", rule) for rule in CONVENTIONS))
+    rules = [*CONVENTIONS, *([MAP_CONVENTION] if box_models(view) else [])]
+    defined = tag(
+        "div", tag("h3", "How the numbers are defined"), tag("ul", *(tag("li", rule) for rule in rules))
     )
     written = tag("p", f"Written by Sorites {__version__} from the table of predictions.")
-    return tag("footer", tag("div", *map(_run, view.runs), rules, cls="columns"), written)
+    return tag("footer", tag("div", *map(_run, view.runs), defined, cls="columns"), written)
 
 
 # Keys of the suite that are shown if they are set.
@@ -228,7 +231,8 @@ def _run(run: RunView) -> Html:
     if (record := run.record) is not None:
         suite = record.suite.model_dump(mode="json", include={"about", "seed", *SUITE_KEYS})
         versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-        entries += [(key, suite[key]) for key in ("about", *SUITE_KEYS)]
+        about = "" if _on_other_images(record.suite) else suite["about"]
+        entries += [("about", about), *((key, suite[key]) for key in SUITE_KEYS)]
         entries += [*_models(record), ("seed", suite["seed"]), ("run", record.run_id)]
         entries += [(f"chosen for {name}", fit.chosen()) for name, fit in run.fits.items() if fit.search]
         entries += [
@@ -242,6 +246,11 @@ def _run(run: RunView) -> Html:
         for part in (tag("dt", key), tag("dd", _text(value)))
     ]
     return tag("div", tag("h3", "Run"), tag("dl", *pairs))
+
+
+def _on_other_images(suite: Suite) -> bool:
+    """Return whether a built-in suite was run on other images than its description is about."""
+    return suite.name in builtin_suites() and load(suite.name).source != suite.source
 
 
 def _models(record: RunRecord) -> list[tuple[str, str]]:
@@ -348,7 +357,7 @@ def _title(view: View) -> str:
 
 
 def _hero(view: View) -> Html:
-    notes = [tag("p", note) for note in view.notes]
+    notes = [tag("p", note) for note in (*view.notes, assumed_note(view)) if note]
     answer, *more = sentences(view)
     words = [
         tag("p", f"Sorites · {_title(view)}", cls="kind"),
@@ -384,7 +393,7 @@ def _counts(view: View) -> str:
     }
     of = f" of {_few(sources)}" if sources else ""
     parts = [
-        several(counted["samples"].item(), "image") + of + _cut(limits) + _by_shards(view),
+        several(counted["samples"].item(), "sample") + of + _cut(limits) + _by_shards(view),
         *([f"{several(len(view.shifts), 'shift')} ({_few(view.shifts)})"] if view.shifts else []),
         several(len(view.models), "model") + (f" ({_few(view.models)})" if view.models else ""),
         several(counted["rows"].item(), "prediction"),
@@ -432,6 +441,11 @@ def _navigation(sections_by_id: Mapping[str, Section]) -> Html:
     return tag("nav", tag("ul", *links), aria_label="Sections") if links else EMPTY
 
 
+def _unbroken(text: str) -> str:
+    """Keep a number and its percent sign on one line."""
+    return text if isinstance(text, Html) else re.sub(r"(?<=\d) %", f"{THIN}%", text)
+
+
 def _section(name: str, section: Section) -> Html:
-    lead = tag("p", section.lead, cls="lead") if section.lead else EMPTY
+    lead = tag("p", _unbroken(section.lead), cls="lead") if section.lead else EMPTY
     return tag("section", tag("h2", section.title), lead, section.body, id=name)

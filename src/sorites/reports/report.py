@@ -14,6 +14,7 @@ from sorites.analysis.filter.filtering import read_filter
 from sorites.analysis.uncertainty.kept import logits_reader
 from sorites.core import ImageU8, Setting, SettingValue
 from sorites.core.errors import Notice, SoritesError, tell
+from sorites.core.phases import phase
 from sorites.core.table import Table, read, rejected_images, repeat_if_merged
 from sorites.evaluation.fit import read_fits
 from sorites.evaluation.images import captured_shot, shifted_shots
@@ -58,7 +59,8 @@ def report(
     several = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
 
     def write() -> Path:
-        views = [view for item in several for view in load_views(item)]
+        with phase("reading the runs"):
+            views = [view for item in several for view in load_views(item)]
         for gap in (view.unfinished for view in views if view.unfinished is not None):
             tell(Notice("\n".join(gap.sentences(partial)), code="unfinished_run"))
         return page(views, _page_path(several) if out is None else Path(out), partial)

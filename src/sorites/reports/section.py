@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from sorites.core.phases import phase
 from sorites.core.registry import Registry
 from sorites.reports.components.charts import small_multiples
 from sorites.reports.components.markup import EMPTY, Html, join, tag
@@ -80,5 +81,8 @@ def split_by_split(maker: Maker) -> Maker:
 def sections(view: View) -> dict[str, Section]:
     """Return the sections that apply to this view, by name and in order."""
     ordered = sorted((SECTIONS.get(name)[0], name) for name in SECTIONS.names())
-    drawn = {name: SECTIONS.get(name)[1](view) for _, name in ordered}
+    drawn: dict[str, Section | None] = {}
+    for _, name in ordered:
+        with phase(f"drawing the section {name}"):
+            drawn[name] = SECTIONS.get(name)[1](view)
     return {name: section for name, section in drawn.items() if section is not None}

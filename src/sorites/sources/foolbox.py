@@ -26,6 +26,7 @@ NAME = "foolbox"
 PACKAGE = "foolbox==3.3.4"
 PACKAGE_SHA256 = "11049d515d38e765e206a73ace9cc648b81a0d6d1da9ad9057e149ee117989cb"
 INSIDE = "foolbox/data"
+ORIGIN = f"17 photographs from the PyPI package {PACKAGE} (MIT; it names no authors of the photographs)"
 NOTE = (
     f"Fetching 17 photographs of ImageNet classes: the wheel {PACKAGE}, 1.7 MB, MIT licence (it names no"
     " authors of the photographs). It is not installed."

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -70,9 +71,26 @@ def test_models_that_share_a_rank_are_drawn_apart(run: RunView) -> None:
             )
 
 
-def test_axes_name_their_unit(run: RunView) -> None:
-    assert drawn(run, "curves")[0]["layout"]["xaxis"]["title"]["text"] == "severity (px)"
+def test_axes_name_what_their_ticks_count(run: RunView) -> None:
+    axes = {}
+    for figure in drawn(run, "curves"):
+        axis = figure["layout"]["xaxis"]
+        axes[axis["title"]["text"]] = dict(zip(axis["tickvals"], axis["ticktext"], strict=True))
+    assert axes["px out of focus"][10] == "10"
+    assert axes["JPEG quality"][0] == "100"
+    assert axes["JPEG quality"][80] == "20"
     assert charts.axis_name(merge([run]), "a captured one") == "severity"
+
+
+@pytest.mark.parametrize("top", [0.000_3, 0.577, 0.95, 1, 4, 10, 93, 255, 1200])
+def test_ticks_are_round_and_reach_the_end(run: RunView, top: float) -> None:
+    axis = charts.along(merge([run]), "a captured one", pl.Series([0.0, top]))
+    ticks = axis["tickvals"]
+    assert ticks[0] == 0
+    assert 3 <= len(ticks) <= charts.TICKS + 1
+    step = ticks[1]
+    assert top - ticks[-1] < step
+    assert round(step / 10 ** math.floor(math.log10(step) + 1e-9), 6) in (1, 2, 2.5, 5)
 
 
 def test_a_model_has_one_pen_on_the_whole_page(run: RunView) -> None:
@@ -100,10 +118,3 @@ def test_many_models_share_one_legend(run: RunView) -> None:
 
 def test_a_step_curve_is_constant_until_the_next_severity() -> None:
     assert charts._corners([0.0, 1.0, 3.0], [1.0, 0.5, 0.2]) == [[0, 1, 1, 3, 3], [1, 1, 0.5, 0.5, 0.2]]
-
-
-def test_a_severity_carries_a_short_unit_only(run: RunView) -> None:
-    view = merge([run])
-    assert charts.severity_text(view, "defocus_disk", 3.0) == "3\u202fpx"
-    assert charts.severity_text(view, "jpeg", 75.0) == "quality 25"
-    assert charts.severity_text(view, "jpeg", None) == "–"

@@ -9,7 +9,8 @@ import pytest
 from sorites.analysis.passport.battery import NAMES, load_battery
 from sorites.core import SHIFTS
 from sorites.core.errors import SoritesError
-from sorites.reports.passport.numbers import between_words, in_words, title
+from sorites.reports.components.severities import in_words, title
+from sorites.reports.passport.numbers import between_words
 
 KINDS = {"optics", "lens", "camera", "noise", "weather", "digital", "context", "ood"}
 OF_BOXES = {"optics", "camera", "noise", "weather", "digital", "geometry"}
@@ -95,8 +96,8 @@ def test_an_unknown_battery_is_refused() -> None:
         ("shot_noise", 0.5, "4 photons at white"),
         ("haze", 0.6931471805599453, "fog, 50 % of light left"),
         ("aperture", 2.0, "f/11, out of focus"),
-        ("coma", 3.0, "level 3.0 of 5"),
-        ("unheard_of", 0.25, "0.25"),
+        ("coma", 3.0, "level 3 of 5"),
+        ("unheard_of", 0.25, "severity 0.25"),
     ],
 )
 def test_severities_in_words(shift: str, severity: float, words: str) -> None:
@@ -104,7 +105,7 @@ def test_severities_in_words(shift: str, severity: float, words: str) -> None:
 
 
 def test_intervals_in_words() -> None:
-    assert between_words("exposure_stops", 1.0, 2.0) == "1.0 to 2.0"
+    assert between_words("exposure_stops", 1.0, 2.0) == "1 to 2"
     assert between_words("iso_noise", 5.0, None) == "3200 to beyond"
     assert between_words("jpeg", None, None) == "beyond the dial"
     assert title("exposure_stops_down") == "under-exposure"

@@ -24,7 +24,7 @@ from sorites.analysis.passport.document import Passport, read_passport
 from sorites.core.errors import Damaged, SoritesError
 from sorites.core.table import read
 from sorites.io.digests import read_sealed, write_sealed
-from sorites.reports.passport.numbers import title
+from sorites.reports.components.severities import title
 from sorites.reports.passport.passport import passport
 
 pytestmark = pytest.mark.slow

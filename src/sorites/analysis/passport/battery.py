@@ -18,6 +18,7 @@ from sorites.core import Model
 from sorites.core.errors import Notice, SoritesError, UnknownName, tell
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
+from sorites.core.phases import phase
 from sorites.core.progress import Tick
 from sorites.datasets.context import build_context
 from sorites.evaluation import plan as plans
@@ -206,7 +207,8 @@ def measure(request: Request, bar: Open, say: Callable[[str], None]) -> dict[str
         measured = [part for part in request.battery.parts if part.name not in left_out]
         load = request.load  # all parts share one model
         # Plan first, so that wrong names fail before any work.
-        plans_made = {part.name: _plan(part, request, load) for part in measured if part.make is None}
+        with phase("reading the images of the battery"):
+            plans_made = {part.name: _plan(part, request, load) for part in measured if part.make is None}
         _make_context(measured, request, say)
         planned = {part.name: plans_made.get(part.name) or _plan(part, request, load) for part in measured}
         todo = {name: _missing(plan, folders_of(request)[name]) for name, plan in planned.items()}
@@ -242,9 +244,10 @@ def _make_context(parts: list[Part], request: Request, say: Callable[[str], None
             out = context_folder(request)
             if not (out / "sorites.parquet").exists():
                 say("Compositing cut-outs in common and uncommon contexts.")
-            build_context(
-                out, "stamps", limit=request.battery.limit_of(part, request.limit), drawn=part.drawn
-            )
+            with phase("compositing"):
+                build_context(
+                    out, "stamps", limit=request.battery.limit_of(part, request.limit), drawn=part.drawn
+                )
 
 
 def context_folder(request: Request) -> Path:

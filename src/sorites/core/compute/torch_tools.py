@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.core.messages import option
+from sorites.core.phases import phase
 
 T = TypeVar("T")
 TORCHVISION = "torchvision"
@@ -125,9 +126,12 @@ def import_with_torchvision(library: str, wanted_by: str, extra: str) -> Any:
     Raises:
         MissingExtra: It or torchvision is not installed.
     """
+    if library in sys.modules:
+        return sys.modules[library]
     try:
-        import_torchvision()
-        return importlib.import_module(library)
+        with phase(f"importing {library}, which is slowest the first time"):
+            import_torchvision()
+            return importlib.import_module(library)
     except ImportError as error:
         raise MissingExtra(wanted_by, extra) from error
 

@@ -8,7 +8,7 @@ are run one by one, so that boxes do not depend on the batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,16 @@ from sorites.models import onnx as _ends
 from sorites.models import session as _session
 from sorites.models.detectors.config import BoxConfig, Classes, Placement, classes_of, gathered, placed
 from sorites.models.detectors.layouts import EXTRA, LAYOUTS, Candidates, Graph, Layout, LayoutMatch
-from sorites.models.detectors.results import Found, of_each, refusal, say, settled, understood
+from sorites.models.detectors.results import (
+    Found,
+    input_text,
+    of_each,
+    refusal,
+    say,
+    settled,
+    undeclared,
+    understood,
+)
 from sorites.models.onnx import opened, version_of
 
 # The version of preprocessing and decoding; increase it when boxes change.
@@ -70,8 +79,15 @@ def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> 
         version=version,
         output="boxes",
         background=has_background,
+        input=_described(graph, settings),
         backend=_session.backend(session, batch_matters=False),
     )
+
+
+def _described(graph: _Detector, settings: Collection[str]) -> dict[str, Any]:
+    """Return the description of the preprocessing, with the settings that nobody declared."""
+    missing = undeclared(settings)
+    return {"words": input_text(graph.config, graph.size), **({"assumed": missing} if missing else {})}
 
 
 @dataclass(frozen=True)

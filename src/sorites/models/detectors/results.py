@@ -189,6 +189,26 @@ def _say(text: str) -> None:
     Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)
 
 
+def undeclared(declared: Collection[str]) -> list[str]:
+    """Return the settings of preprocessing that are not declared."""
+    return [key for key in ("fit", "filter", "channels", "mean", "std") if key not in declared]
+
+
+def input_text(config: BoxConfig, size: Size) -> str:
+    """Describe the preprocessing of a detector."""
+    fill = f", filled with {config.fill}" if config.fit != "squash" else ""
+    pixels = "antialiased " if config.antialias else ""
+    range_ = (
+        "0..1"
+        if config.std == (1, 1, 1)
+        else "0..255"
+        if config.std == (1 / 255,) * 3
+        else f"less {config.mean} over {config.std}"
+    )
+    channels = config.channels.upper()
+    return f"{size[0]} x {size[1]}: {config.fit}{fill}, {pixels}{config.filter}, {channels} {range_}"
+
+
 def understood(
     name: str,
     layout: Layout,
@@ -200,21 +220,12 @@ def understood(
 ) -> str:
     """Describe how a detector is run and decoded; preprocessing is assumed if it is not ``declared``."""
     outputs = ", ".join(f"{output} {' x '.join(map(str, shape))}" for output, shape in shapes.items())
-    fill = f", filled with {config.fill}" if config.fit != "squash" else ""
-    pixels = "antialiased " if config.antialias else ""
-    range_ = (
-        "0..1"
-        if config.std == (1, 1, 1)
-        else "0..255"
-        if config.std == (1 / 255,) * 3
-        else f"less {config.mean} over {config.std}"
-    )
-    missing = [key for key in ("fit", "filter", "channels", "mean", "std") if key not in declared]
+    missing = undeclared(declared)
     assumed = f" (assumed from the layout: {', '.join(missing)})" if missing else ""
     suppression = "no NMS added" if config.nms is None else f"class-wise NMS at IoU {config.nms:g}"
     return (
-        f"{name} is read as layout {layout.name}: {layout.about} ({outputs}).\n  input {size[0]} x {size[1]}:"
-        f" {config.fit}{fill}, {pixels}{config.filter}, {config.channels.upper()} {range_}{assumed}\n"
+        f"{name} is read as layout {layout.name}: {layout.about} ({outputs}).\n"
+        f"  input {input_text(config, size)}{assumed}\n"
         f"  classes: {classes.about}; scores from {config.score:g} up, {suppression}, at most"
         f" {config.most} boxes"
     )

@@ -103,7 +103,7 @@ def method_card(
         (axis_name(view, shift), what[1]),
         lines,
         label=f"{what[0]} against the severity of {shift}",
-        xaxis=along(rows["severity"]),
+        xaxis=along(view, shift, rows["severity"]),
         yaxis=axis,
     )
     return tag("article", tag("h3", f"{shift} · {what[0]}"), about(view, shift), drawn, cls="card")

@@ -14,7 +14,6 @@ import polars as pl
 from sorites.reports.components.markup import (
     DASH,
     EMPTY,
-    THIN,
     Html,
     between,
     breakable,
@@ -26,6 +25,7 @@ from sorites.reports.components.markup import (
     safe,
     tag,
 )
+from sorites.reports.components.severities import reading_of
 from sorites.reports.view import View
 
 if TYPE_CHECKING:
@@ -70,8 +70,29 @@ def pen_style(view: View, model: str) -> str:
 
 
 def axis_name(view: View, shift: str) -> str:
-    """Return the title of a severity axis, with the unit of the shift if it has one."""
-    return f"severity ({unit})" if (unit := view.unit(shift)) else "severity"
+    """Return the title of a severity axis: "JPEG quality", "px out of focus", "level … of 5"."""
+    return reading_of(view, shift).axis
+
+
+def severity_labels(
+    view: View, shift: str, severities: Iterable[float], before: Sequence[str] = (), after: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return an axis of severities as categories, named by ``number`` and labelled in words.
+
+    Args:
+        view: The view of the page.
+        shift: The shift.
+        severities: The severities, lowest first.
+        before: Categories before them.
+        after: Categories after them.
+    """
+    reading = reading_of(view, shift)
+    labels = {number(severity): reading.value(severity) for severity in severities}
+    return {
+        "type": "category",
+        "tickvals": [*before, *labels, *after],
+        "ticktext": [*before, *labels.values(), *after],
+    }
 
 
 def figure(view: View, x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
@@ -161,17 +182,34 @@ def small_multiples(view: View, cards: Sequence[Html]) -> Html:
     return join([legend(view), tag("div", *cards, cls="cards")])
 
 
-def along(severities: pl.Series) -> dict[str, Any]:
-    """Return an axis from 0 to the greatest severity, with a margin."""
+def along(view: View, shift: str, severities: pl.Series) -> dict[str, Any]:
+    """Return an axis from 0 to the greatest severity with a margin, its ticks in the words of the shift."""
     top = float(severities.max() or 1)  # type: ignore[arg-type]
-    return {"range": [-0.04 * top, 1.04 * top], "nticks": 6}
+    reading = reading_of(view, shift)
+    step = next(step for step in _steps(top / TICKS) if step * TICKS >= top)
+    ticks = [i * step for i in range(TICKS + 1) if i * step <= 1.02 * top]
+    return {
+        "range": [-0.04 * top, 1.04 * top],
+        "tickvals": ticks,
+        "ticktext": [reading.value(tick) for tick in ticks],
+    }
+
+
+# Maximum number of intervals between the ticks of an axis.
+TICKS = 5
+
+
+def _steps(least: float) -> Iterable[float]:
+    """Yield round numbers near ``least`` and above."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return (power * factor for factor in (1, 2, 2.5, 5, 10))
 
 
 PERCENT_AXIS: Mapping[str, Any] = {"range": [-0.02, 1.02], "tickformat": ".0%", "dtick": 0.25}
 
 
 def line(
-    fig: go.Figure, view: View, model: str, rows: pl.DataFrame, what: str, shape: str = "linear"
+    fig: go.Figure, view: View, model: str, shift: str, rows: pl.DataFrame, what: str, shape: str = "linear"
 ) -> None:
     """Draw the line of a model with its interval as a band.
 
@@ -179,6 +217,7 @@ def line(
         fig: The figure to draw on.
         view: The view of the page.
         model: The model.
+        shift: The shift.
         rows: The columns severity, value, n, low and high, sorted by severity.
         what: The name of the value on hovering.
         shape: Plotly's line shape; ``"hv"`` draws steps.
@@ -204,18 +243,23 @@ def line(
             "showlegend": False,
         }
     )
-    hover = zip(rows["low"], rows["high"], rows["n"], strict=True)
+    reading = reading_of(view, shift)
+    hover = zip(rows["low"], rows["high"], rows["n"], rows["severity"], strict=True)
     fig.add_trace(
         {
             **shared,
             "x": x,
             "y": rows["value"].to_list(),
-            "customdata": [[share_text(low), share_text(high), n] for low, high, n in hover],
+            "customdata": [
+                [share_text(low), share_text(high), n, safe(reading.text(severity) if severity else "clean")]
+                for low, high, n, severity in hover
+            ],
             "mode": "lines+markers" if shape == "linear" else "lines",
             "line": {"color": model_pen.colour, "width": 2.2, "dash": model_pen.dash, "shape": shape},
             "marker": {"symbol": model_pen.symbol, "size": 7, "color": model_pen.colour},
             "hovertemplate": (
-                f"<b>%{{fullData.name}}</b><br>severity %{{x:.4~g}}<br>{what} %{{y:.1%}}<br>95 %:"
+                f"<b>%{{fullData.name}}</b><br>severity %{{x:.4~g}} (%{{customdata[3]}})<br>{what} %{{y:.1%}}"
+                "<br>95 %:"
                 " %{customdata[0]} to %{customdata[1]} %<br>n = %{customdata[2]}<extra></extra>"
             ),
         }
@@ -254,20 +298,6 @@ def about(view: View, shift: str) -> Html:
         return EMPTY
     pieces = re.sub(r"\bum\b", "µm", registered.about).split("``")
     return tag("p", *(tag("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)), cls="about")
-
-
-_COUNTS_DOWN = re.compile(r"(?P<top>\d+) - (?P<name>\w+)")
-
-
-def severity_text(view: View, shift: str, severity: float | None) -> str:
-    """Format a severity, with its unit if that is at most three characters long.
-
-    A severity that counts down is written as what it counts: 82 of the unit "100 - quality" is "quality 18".
-    """
-    sign = view.unit(shift)
-    if severity is not None and (counted := _COUNTS_DOWN.fullmatch(sign)):
-        return f"{counted['name']} {number(float(counted['top']) - severity)}"
-    return f"{number(severity)}{THIN}{sign}" if 0 < len(sign) <= 3 else number(severity)
 
 
 def fit(quality: np.ndarray, value: np.ndarray) -> np.polynomial.Polynomial | None:

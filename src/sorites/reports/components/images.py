@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from sorites.core import CLEAN, ImageU8
-from sorites.reports.components.charts import pen_style
 from sorites.reports.components.markup import Html, tag
 from sorites.reports.view import View
 
@@ -35,6 +34,7 @@ class Album:
 
     view: View
     left: int
+    side: int = SIDE
     uris: dict[tuple[str, str, str, float], str | None] = field(default_factory=dict)
 
     def thumbnail(self, run_id: str, sample_id: str, shift: str, severity: float) -> str | None:
@@ -42,7 +42,7 @@ class Album:
         key = (run_id, sample_id, shift if severity else CLEAN, severity)
         if key not in self.uris:
             image = self.view.image(*key)
-            self.uris[key] = None if image is None else data_uri(image)
+            self.uris[key] = None if image is None else data_uri(image, self.side)
         self.left -= len(self.uris[key] or "")
         return self.uris[key]
 
@@ -99,21 +99,3 @@ def _box(box: DrawnBox, scale: float, width: int, height: int) -> list[Html]:
             stroke_width=f"{2.2 * scale:.1f}",
         ),
     ]
-
-
-def columns_of_models(view: View, shift: str, drawn: Mapping[tuple[str, str], Sequence[Html]]) -> Html:
-    """Return one card per model with its drawings under a shift; a picker shows one shift at a time."""
-    columns = [
-        tag(
-            "article",
-            tag("h3", model),
-            *drawn[shift, model],
-            cls="card model",
-            style=pen_style(view, model),
-        )
-        for model in view.models
-        if (shift, model) in drawn
-    ]
-    return tag(
-        "div", tag("h3", shift, cls="away"), tag("div", *columns, cls="cards"), cls="picks", data_pick=shift
-    )

@@ -21,6 +21,7 @@ VOID = frozenset({"img", "input", "meta", "link"})
 # Shown for a missing number.
 DASH = "–"
 # A narrow no-break space, between a number and its unit.
+NBSP = "\u00a0"
 THIN = "\u202f"
 # Positions in a name after which a line may break.
 BREAKS = re.compile(r"(?<=[_/:@])(?=[^_/:@])")
@@ -100,6 +101,11 @@ def count(value: int) -> str:
 def several(value: int, one: str, many: str = "") -> str:
     """Format a number with its noun: ``several(3, "model")`` is "3 models"."""
     return f"{count(value)} {noun(value, one, many)}"
+
+
+def n_of(value: int, one: str = "sample", many: str = "") -> str:
+    """Format what a number rests on, without line breaks: "n = 24 samples"."""
+    return f"n = {several(value, one, many)}".replace(" ", NBSP)
 
 
 def between(low: str, high: str) -> str:

@@ -29,9 +29,9 @@ from sorites.evaluation.storage.schema import RunRecord
 from sorites.metrics.detection.at_confidence import CONFIDENCE
 from sorites.metrics.detection.kept import half_objects_severities, kept_shares
 from sorites.metrics.detection.tide import KINDS
+from sorites.reports.components.severities import in_words
 from sorites.reports.passport.numbers import (
     WEAKEST,
-    in_words,
     listed_rows,
     model_of,
     number_of,

@@ -12,19 +12,22 @@ import polars as pl
 
 from sorites.analysis.passport.document import BoxDial, BoxPassport, BoxSeparation
 from sorites.core import CLEAN
+from sorites.evaluation.estimate import input_words
 from sorites.io.files import write_bytes
 from sorites.metrics.detection.failure import found_objects
 from sorites.reports.components.images import DrawnBox, boxed
 from sorites.reports.components.markup import DASH, EMPTY, Html, count, grid, number, percent, tag
+from sorites.reports.components.severities import in_words, title
 from sorites.reports.page import document
 from sorites.reports.passport.card import shift_count
-from sorites.reports.passport.numbers import between_words, in_words, title
+from sorites.reports.passport.numbers import between_words
 from sorites.reports.passport.page import (
     area_figure,
     bottom,
     cell,
     fold,
     headline,
+    inputs_of,
     left_out_table,
     marks,
     runs_table,
@@ -82,7 +85,7 @@ def write_box_page(passport: BoxPassport, folders: Mapping[str, Path], out: Path
     style = files("sorites.reports.passport").joinpath("passport.css").read_text(encoding="utf-8")
     first = tag(
         "div",
-        top(passport),
+        top(passport, inputs_of(folders)[0]),
         _answer(passport),
         _ladder(passport),
         _cards(passport, folders),
@@ -94,7 +97,7 @@ def write_box_page(passport: BoxPassport, folders: Mapping[str, Path], out: Path
         f"Passport of {passport.model.name}",
         first,
         _details(passport),
-        bottom(passport, DEFINITIONS),
+        bottom(passport, DEFINITIONS, input_words(*inputs_of(folders))),
         style,
     )
     write_bytes(page.encode("utf-8", errors="replace"), out)
@@ -105,8 +108,8 @@ def _answer(passport: BoxPassport) -> Html:
     figures = [
         headline("mAP on clean images", passport.clean),
         headline(f"mAP under shift, mean over {shift_count(passport)}", passport.shifted),
-        headline("objects found in clean images (n objects)", passport.recall),
-        headline("boxes that are right in clean images (n boxes)", passport.precision),
+        headline("objects found in clean images", passport.recall, "object"),
+        headline("boxes that are right in clean images", passport.precision, "box", "boxes"),
     ]
     return tag("dl", *figures, cls="answer")
 
@@ -241,7 +244,7 @@ def _knows(passport: BoxPassport) -> Html:
         return EMPTY
     entries = {entry.images: entry for entry in passport.knows.auroc}
     names = {"clean": "on clean images", "shifted": "under shift"}
-    areas = [area_figure(names[key], entries[key]) for key in names if key in entries]
+    areas = [area_figure(names[key], entries[key], "box", "boxes") for key in names if key in entries]
     why = (
         f"AUROC of {passport.knows.scorer}, wrong boxes against right ones (from a confidence of"
         f" {passport.knows.conf:g}): 1 separates all, 0.5 is chance."

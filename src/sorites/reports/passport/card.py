@@ -9,7 +9,9 @@ from xml.sax.saxutils import escape
 
 from sorites.analysis.passport.document import AnyPassport, BoxDial, BoxPassport, Dial, Number, Passport
 from sorites.io.files import write_bytes
-from sorites.reports.passport.numbers import between_words, half_interval, in_words, title
+from sorites.reports.components.markup import count, several
+from sorites.reports.components.severities import in_words, title
+from sorites.reports.passport.numbers import between_words, half_interval
 
 NAME = "badge.svg"
 # Width of a letter in px, at 11 px Verdana or similar.
@@ -95,7 +97,7 @@ def card(passport: Passport) -> str:
         "",
         (
             f"Measured with Sorites {passport.sorites}, battery {passport.battery.name}"
-            f" {passport.battery.version}, on {_sources(passport)}. Intervals are 95 %."
+            f" {passport.battery.version}, on {sources_of(passport)}. Intervals are 95 %."
         ),
         "",
         f"- Clean accuracy: {share(passport.clean)}",
@@ -123,7 +125,7 @@ def box_card(passport: BoxPassport) -> str:
         "",
         (
             f"Measured with Sorites {passport.sorites}, battery {passport.battery.name}"
-            f" {passport.battery.version}, on {_sources(passport)}. Intervals are 95 %. Boxes count from a"
+            f" {passport.battery.version}, on {sources_of(passport)}. Intervals are 95 %. Boxes count from a"
             f" confidence of {passport.conf:g} on, except for mAP."
         ),
         "",
@@ -158,9 +160,17 @@ def shift_count(passport: AnyPassport) -> str:
     return f"{shifts} shift{'s' * (shifts != 1)}"
 
 
-def _sources(passport: AnyPassport) -> str:
-    first = passport.runs[0]
-    return f"{first.samples} images of `{first.source}`"
+def sources_of(passport: AnyPassport) -> str:
+    """Return what was measured on: "48 samples (24 of stamps, 24 of stamps in surroundings)".
+
+    Parts without a shift have OOD images alone.
+    """
+    shifted = {entry.part for entry in (*passport.dials, *getattr(passport, "grids", ()))}
+    kinds = {run.digest: run for run in passport.runs if run.part in shifted}
+    total = several(sum(run.samples for run in kinds.values()), "sample")
+    if len(kinds) == 1:
+        return f"{total} of {next(iter(kinds.values())).source}"
+    return f"{total} ({', '.join(f'{count(run.samples)} of {run.source}' for run in kinds.values())})"
 
 
 def _risks(passport: Passport) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,111 +35,8 @@ from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import RunRecord
 from sorites.metrics.half_accuracy import BEYOND, NO_CLEAN, UNDEFINED
 from sorites.metrics.intervals import influence_bounds
-from sorites.reports.components.markup import number
+from sorites.reports.components.severities import in_words, reading
 from sorites.reports.passport.alarms import alarms_of
-
-# --- Human-readable severities: stops, micrometres, ISO, millimetres of rain per hour
-
-# Rain by its rate in mm per hour, as defined by the American Meteorological Society.
-RAIN = ((2.5, "light"), (7.6, "moderate"), (50.0, "heavy"), (math.inf, "violent"))
-
-# Formats a severity as a number, and the words around that number (``{}``).
-Words = tuple[Callable[[float], str], str]
-
-
-def _rounded(value: float, digits: int = 2) -> str:
-    """Round a large number to significant digits, without an exponent: 6400."""
-    return f"{float(f'{value:.{digits}g}'):.0f}"
-
-
-def _one_decimal(severity: float) -> str:
-    return f"{severity:.1f}"
-
-
-def _two_digits(severity: float) -> str:
-    return number(severity, 2)
-
-
-def _percent(severity: float) -> str:
-    return f"{100 * severity:.0f}"
-
-
-def _percent_left(severity: float) -> str:
-    return f"{100 * (1 - severity):.0f}"
-
-
-def _transmission(depth: float) -> str:
-    """Return the percentage of light transmitted at an optical depth."""
-    return f"{100 * math.exp(-depth):.0f}"
-
-
-# How to describe a severity of a shift whose unit alone is not clear.
-WORDS: Mapping[str, Words] = {
-    "defocus_disk": (_one_decimal, "{} px out of focus"),
-    "gaussian_blur": (_one_decimal, "{} px of blur"),
-    "decentre": (_two_digits, "{} µm of decentre"),
-    "tilt": (_two_digits, "{} arcmin of tilt"),
-    "spacing": (_two_digits, "{} µm of spacing"),
-    "exposure_stops": (_one_decimal, "{} stops over-exposed"),
-    "exposure_stops_down": (_one_decimal, "{} stops under-exposed"),
-    "iso_noise": (lambda s: _rounded(100 * 2**s), "ISO {}"),
-    "aperture": (lambda s: number(22 / 2 ** (s / 2), 2), "f/{}, out of focus"),
-    "gaussian_noise": (_percent, "noise of {} % of white"),
-    "shot_noise": (lambda s: _rounded(s**-2) if s else "∞", "{} photons at white"),
-    "impulse_noise": (_percent, "{} % of values lost"),
-    "speckle_noise": (_percent, "speckle of {} %"),
-    "haze": (_transmission, "fog, {} % of light left"),
-    "smog": (_transmission, "smog, {} % of light left"),
-    "dust": (_transmission, "dust, {} % of light left"),
-    "sandstorm": (_transmission, "sand, {} % of light left"),
-    "rain": (lambda s: number(20 * s, 2), "rain, {} mm/h"),
-    "snowfall": (_two_digits, "{} cm of snow per hour"),
-    "jpeg": (lambda s: f"{100 - s:.0f}", "JPEG quality {}"),
-    "pixelate": (_percent_left, "{} % of the pixels per side"),
-    "contrast": (_percent_left, "{} % of the contrast"),
-    "brightness": (_percent, "{} % brighter"),
-    "elastic_transform": (_one_decimal, "elastic gain of {}"),
-    "context": (_two_digits, "{} uncommon traits"),
-}
-
-NAMES = {
-    "exposure_stops": "over-exposure",
-    "exposure_stops_down": "under-exposure",
-    "iso_noise": "ISO noise",
-    "haze": "fog",
-    "defocus_disk": "defocus",
-    "defocus_spherical": "defocus, spherical",
-    "jpeg": "JPEG",
-    "context": "uncommon context",
-    "aperture": "open aperture",
-    "pixelate": "few pixels",
-    "contrast": "low contrast",
-    "fog": "fog (ImageNet-C)",
-    "snow": "snow (ImageNet-C)",
-}
-
-
-def title(shift: str) -> str:
-    """Return the human-readable name of a shift."""
-    return NAMES.get(shift, shift.replace("_", " "))
-
-
-def _words_of(shift: str) -> Words:
-    if shift in WORDS:
-        return WORDS[shift]
-    registered = SHIFTS.get(shift) if shift in SHIFTS else None
-    if registered is not None and registered.unit in ("level", "levels"):
-        return _one_decimal, f"level {{}} of {len(registered.levels)}"
-    return number, f"{{}} {registered.unit if registered else ''}".strip()
-
-
-def in_words(shift: str, severity: float) -> str:
-    """Return a human-readable severity, such as "JPEG quality 18"."""
-    value, words = _words_of(shift)
-    text = words.format(value(severity))
-    if shift != "rain":
-        return text
-    return f"{next(word for most, word in RAIN if 20 * severity <= most)} {text}"
 
 
 def half_interval(dial: Dial) -> str:
@@ -153,9 +49,9 @@ def half_interval(dial: Dial) -> str:
 
 def between_words(shift: str, low: float | None, high: float | None) -> str:
     """Format an interval of severities; a missing end is beyond the dial."""
-    value, _ = _words_of(shift)
     if low is None:
         return "beyond the dial"
+    value = reading(shift).value
     return f"{value(low)} to {'beyond' if high is None else value(high)}"
 
 

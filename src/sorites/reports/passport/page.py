@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from sorites.analysis.passport.document import AnyPassport, Dial, Number, Passport
 from sorites.core import CLEAN
+from sorites.evaluation.estimate import input_words
+from sorites.evaluation.storage.record import read_record
 from sorites.io.files import write_bytes
 from sorites.reports.components.images import Album
 from sorites.reports.components.markup import (
@@ -22,14 +25,16 @@ from sorites.reports.components.markup import (
     count,
     grid,
     join,
+    n_of,
     number,
     percent,
     several,
     tag,
 )
+from sorites.reports.components.severities import in_words, title
 from sorites.reports.page import document
-from sorites.reports.passport.card import alarm_sentences, share, shift_count
-from sorites.reports.passport.numbers import NO_HALF, half_interval, in_words, title
+from sorites.reports.passport.card import alarm_sentences, share, shift_count, sources_of
+from sorites.reports.passport.numbers import NO_HALF, half_interval
 from sorites.reports.report import load_views
 from sorites.reports.section import Section
 from sorites.reports.sections.images.strips import frames_of, strip_of
@@ -253,7 +258,7 @@ def write_page(passport: Passport, folders: Mapping[str, Path], out: Path) -> Pa
         f"Passport of {passport.model.name}",
         _first(passport, folders),
         details(passport),
-        bottom(passport, DEFINITIONS),
+        bottom(passport, DEFINITIONS, input_words(*inputs_of(folders))),
         style,
     )
     write_bytes(page.encode("utf-8", errors="replace"), out)
@@ -261,26 +266,40 @@ def write_page(passport: Passport, folders: Mapping[str, Path], out: Path) -> Pa
 
 
 def _first(passport: Passport, folders: Mapping[str, Path]) -> Html:
-    parts = [top(passport), _answer(passport), _ladder(passport), _cards(passport, folders)]
+    parts = [
+        top(passport, inputs_of(folders)[0]),
+        _answer(passport),
+        _ladder(passport),
+        _cards(passport, folders),
+    ]
     return tag("div", *parts, cls="pass", role="region", aria_label="The passport")
 
 
-def top(passport: AnyPassport) -> Html:
-    """Return the name of the model and what was measured."""
-    first = passport.runs[0]
+def top(passport: AnyPassport, inputs: Mapping[str, Any]) -> Html:
+    """Return the name of the model, what was measured, and a warning if its preprocessing is assumed."""
     battery = f"battery {passport.battery.name} {passport.battery.version}"
     predictions = count(sum(run.images for run in passport.runs))
     rest = f", {predictions} predictions, {battery}, Sorites {passport.sorites}. Passport "
     measured = tag(
         "p",
-        f"Measured on {several(first.samples, 'image')} of ",
-        tag("code", first.source),
+        f"Measured on {sources_of(passport)}",
         rest,
         tag("code", passport.hash[:12]),
         cls="measured",
     )
     name = tag("div", tag("p", "Sorites · passport", cls="kind"), tag("h1", passport.model.name))
-    return tag("div", name, measured, cls="head")
+    fields = inputs.get("assumed", ())
+    warning = (
+        f"Its preprocessing is assumed ({', '.join(fields)}), because the model does not declare it. If it"
+        " was trained with another, all numbers are too low."
+    )
+    return join([tag("div", name, measured, cls="head"), tag("p", warning, cls="warn") if fields else EMPTY])
+
+
+def inputs_of(folders: Mapping[str, Path]) -> tuple[Mapping[str, Any], bool]:
+    """Return the recorded preprocessing of the model, and whether images are cut to a frame first."""
+    record = read_record(next(iter(folders.values())))
+    return next(iter(record.inputs.values()), {}), record.suite.frame is not None
 
 
 def _answer(passport: Passport) -> Html:
@@ -297,13 +316,14 @@ def _answer(passport: Passport) -> Html:
     return tag("dl", *figures, cls="answer")
 
 
-def headline(name: str, number: Number) -> Html:
-    """Return one of the main numbers."""
+def headline(name: str, number: Number, unit: str = "sample", units: str = "") -> Html:
+    """Return one of the main numbers, which rests on n of a unit."""
     low_high = between(percent(number.low), percent(number.high)) if number.low is not None else ""
+    rests = f"{low_high} · {n_of(number.n, unit, units)}"
     return tag(
         "div",
         tag("dt", name),
-        tag("dd", tag("b", percent(number.value)), tag("small", f"{low_high} · n = {count(number.n)}")),
+        tag("dd", tag("b", percent(number.value)), tag("small", rests)),
     )
 
 
@@ -375,7 +395,7 @@ def _knows(passport: Passport) -> Html:
     scorer = passport.knows.scorer
     areas = [area_figure(area.kind, area) for area in passport.knows.auroc if area.scorer == scorer]
     risks = [
-        tag("li", f"answering {100 * kept.coverage:.0f} %: {share(kept)} error")
+        tag("li", f"If it answers {100 * kept.coverage:.0f} %, its error is {share(kept)}.")
         for kept in passport.knows.risk
     ]
     why = f"AUROC of {scorer}: 1 separates all OOD images from in-distribution images, 0.5 is chance."
@@ -389,19 +409,25 @@ def _knows(passport: Passport) -> Html:
     return tag("article", tag("h3", "Does it know when it fails?"), *parts, cls="card")
 
 
-def area_figure(kind: str, number: Number) -> Html:
-    """Return an AUROC with its interval."""
+def area_figure(kind: str, number: Number, unit: str = "sample", units: str = "") -> Html:
+    """Return an AUROC with its interval; it rests on n of a unit."""
     name = {"near": "OOD, near", "far": "OOD, far"}.get(kind, kind)
     value = "–" if number.value is None else f"{number.value:.2f}"
     low_high = "" if number.low is None or number.high is None else f"{number.low:.2f} to {number.high:.2f}"
     return tag(
         "div",
         tag("dt", name),
-        tag("dd", tag("b", value), tag("small", join([low_high, f" · n = {count(number.n)}"]))),
+        tag("dd", tag("b", value), tag("small", join([low_high, f" · {n_of(number.n, unit, units)}"]))),
     )
 
 
-def bottom(passport: AnyPassport, definitions: Sequence[str]) -> Html:
+def in_groups(digest: str, width: int = 16) -> Html:
+    """Return a hash that may break between groups of letters."""
+    groups = [digest[start : start + width] for start in range(0, len(digest), width)]
+    return tag("code", join(groups, Html("<wbr>")), title=digest, cls="hash")
+
+
+def bottom(passport: AnyPassport, definitions: Sequence[str], inputs: str) -> Html:
     """Return what the numbers rest on and how they are defined."""
     rules = [
         *definitions,
@@ -419,11 +445,12 @@ def bottom(passport: AnyPassport, definitions: Sequence[str]) -> Html:
     model = passport.model
     facts = [
         ("model", model.name),
-        ("version", model.version),
-        ("parameters", model.parameters),
+        ("version", in_groups(model.version)),
+        ("parameters", None if model.parameters is None else count(model.parameters)),
+        ("input", inputs),
         ("battery", battery),
     ]
-    facts += [("versions", versions), ("hash", passport.hash)]
+    facts += [("versions", versions), ("hash", in_groups(passport.hash))]
     pairs = [part for key, value in facts if value for part in (tag("dt", key), tag("dd", value))]
     columns = [
         tag("div", tag("h3", "Passport"), tag("dl", *pairs)),

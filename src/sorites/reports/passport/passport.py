@@ -12,6 +12,7 @@ from sorites.analysis.passport.battery import Open, Part, Request, battery_for, 
 from sorites.analysis.passport.document import FILES, NAME, AnyPassport, BoxPassport, write_json
 from sorites.core import named_spec
 from sorites.core.errors import inform
+from sorites.core.phases import phase
 from sorites.evaluation.options import DEFAULT_BATCH
 from sorites.evaluation.storage.shards import slug
 from sorites.io.decode import pixel_limit
@@ -80,15 +81,17 @@ def write(request: Request, left_out: dict[str, str]) -> AnyPassport:
     folders = {name: folder for name, folder in parts.folders_of(request).items() if name not in left_out}
     sources = {part.name: _source(part, request) for part in request.battery.parts}
     compute = box_document if request.battery.detectors else document
-    content = compute(request.battery.info(), folders, left_out, sources)
+    with phase("computing the numbers of the passport"):
+        content = compute(request.battery.info(), folders, left_out, sources)
     write_json(content, request.folder)
     write_badge(content, request.folder)
     write_card(content, request.folder)
     write_record(content, request.folder)
-    if isinstance(content, BoxPassport):
-        write_box_page(content, folders, request.folder / PAGE)
-    else:
-        write_page(content, folders, request.folder / PAGE)
+    with phase("drawing the passport"):
+        if isinstance(content, BoxPassport):
+            write_box_page(content, folders, request.folder / PAGE)
+        else:
+            write_page(content, folders, request.folder / PAGE)
     files = {
         name: digest_of_file(request.folder / name) for name in (NAME, BADGE, CARD_NAME, RECORD_NAME, PAGE)
     }

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sorites.analysis.passport.document import AnyPassport, BoxPassport
 from sorites.io.files import write_bytes
+from sorites.reports.components.severities import title
 from sorites.reports.passport.card import alarm_sentences, share, shift_count
-from sorites.reports.passport.numbers import title
 
 RECORD_NAME = "robustness_record.md"
 PROVIDER = "*To be stated by the provider.*"

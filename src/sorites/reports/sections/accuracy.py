@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.core import Metric
+from sorites.core import CLEAN, Metric
 from sorites.core.errors import SoritesError
 from sorites.metrics.half_accuracy import BEYOND, REACHED, UNDEFINED
 from sorites.reports.components.charts import (
@@ -31,12 +31,14 @@ from sorites.reports.components.markup import (
     count,
     grid,
     join,
+    n_of,
     number,
     percent,
     several,
     tag,
 )
 from sorites.reports.components.markup import points as points_of
+from sorites.reports.components.severities import Reading, reading_of, severity_text
 from sorites.reports.section import Section, add_section, multiples
 from sorites.reports.view import UNTOUCHED, View
 
@@ -104,7 +106,7 @@ def _change(value: float | None) -> str:
 def _figure(name: str, row: Row, format_value: Any) -> Html:
     ends = (row["high"], row["low"]) if format_value is _change else (row["low"], row["high"])
     low, high, big = (format_value(value).removesuffix(f"{THIN}points") for value in (*ends, row["value"]))
-    interval = join([tag("small", between(low, high)), tag("small", f"n = {row['n']}")])
+    interval = join([tag("small", between(low, high)), tag("small", n_of(row["n"]))])
     return tag(
         "div",
         tag("dt", name + (" (points)" if format_value is _change else "")),
@@ -164,7 +166,7 @@ def _survivors(row: Row) -> str:
 
 def _ends(row: Row) -> str:
     top = "above 100\u202f%" if row["high"] is None else percent(row["high"], 0)
-    return f"({between(percent(row['low'], 0), top)}, n = {row['n']} trajectories)"
+    return f"({between(percent(row['low'], 0), top)}, {n_of(row['n'], 'trajectory', 'trajectories')})"
 
 
 def _by_shift(view: View, model: str) -> Html:
@@ -174,27 +176,29 @@ def _by_shift(view: View, model: str) -> Html:
         for metric in (metrics.failure_severity, metrics.half_accuracy_severity)
     )
     alive = view.compute(metrics.survival).filter(own).sort("severity")
-    survive = {row["shift"]: row["value"] for row in alive.to_dicts()}
+    last = {row["shift"]: row for row in alive.to_dicts()}
     lines = [
-        _line(view, shift, lost[shift], halved.get(shift), survive[shift])
+        _line(view, shift, lost[shift], halved.get(shift), last[shift])
         for shift in view.shifts
         if shift in lost
     ]
     if not lines:
         return EMPTY
-    table = grid(["Severity", "median failure severity", "half-accuracy severity", "survive"], lines)
+    table = grid(["shift", "median failure severity", "half-accuracy severity", "survive the last"], lines)
     return join([table, _chance_note(list(halved.values()))])
 
 
-def _line(view: View, shift: str, lost: Row, halved: Row | None, survive: float) -> list[object]:
-    name = join([breakable(shift), tag("small", f" {unit}")]) if (unit := view.unit(shift)) else shift
-    return [name, _point(lost), DASH if halved is None else _half(halved), percent(survive, 0)]
+def _line(view: View, shift: str, lost: Row, halved: Row | None, last: Row) -> list[object]:
+    reading, top = reading_of(view, shift), last["severity"]
+    name = join([breakable(shift), tag("small", f" {reading.axis}")])
+    half = DASH if halved is None else _half(halved, reading, top)
+    return [name, _point(lost, reading, top), half, percent(last["value"], 0)]
 
 
-def _half(row: Row) -> Html:
+def _half(row: Row, reading: Reading, top: float) -> Html:
     """Format a half-accuracy severity, or say that it is undefined."""
     if row["status"] in (REACHED, BEYOND):
-        return _point(row)
+        return _point(row, reading, top)
     return join([tag("span", "undefined"), tag("small", "clean not above chance")])
 
 
@@ -218,12 +222,14 @@ def _chance_note(halved: list[Row]) -> Html:
     return tag("p", f"{text}.", cls="about")
 
 
-def _point(row: Row) -> Html:
-    """Format a severity with its interval; a missing one is above the greatest severity."""
-    value = "> max" if row["value"] is None else number(row["value"])
-    high = "max" if row["high"] is None else number(row["high"])
-    interval = "> max" if row["low"] is None else f"{number(row['low'])} to {high}"
-    return join([value, tag("small", interval)])
+def _point(row: Row, reading: Reading, top: float) -> Html:
+    """Format a severity with its interval; a missing one is beyond the greatest severity."""
+    low, value, high = (row[name] for name in ("low", "value", "high"))
+    beyond = f"beyond {reading.value(top)}"
+    interval = (
+        "" if low is None else f"{reading.value(low)} to {beyond if high is None else reading.value(high)}"
+    )
+    return join([beyond if value is None else reading.value(value), tag("small", interval)])
 
 
 def _missing(view: View, model: str) -> Html:
@@ -273,11 +279,17 @@ def from_clean(table: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _curves_card(view: View, shift: str, rows: pl.DataFrame) -> Html:
-    fig = figure(view, axis_name(view, shift), "accuracy", yaxis=PERCENT_AXIS, xaxis=along(rows["severity"]))
+    fig = figure(
+        view,
+        axis_name(view, shift),
+        "accuracy",
+        yaxis=PERCENT_AXIS,
+        xaxis=along(view, shift, rows["severity"]),
+    )
     for model in view.models:
         model_rows = rows.filter(pl.col("model") == model).sort("severity")
         if model_rows.height:
-            line(fig, view, model, model_rows, "accuracy")
+            line(fig, view, model, shift, model_rows, "accuracy")
     return card(
         shift, about(view, shift), plot(fig, f"Accuracy of each model against the severity of {shift}")
     )
@@ -292,7 +304,7 @@ def numbers(view: View) -> Section | None:
     positions = {name: i for i, name in enumerate(view.shifts)}
     rows = sorted(accuracies.to_dicts(), key=lambda row: positions.get(row["shift"], -1))
     table = grid(
-        ["model", "shift", "unit", "severity", "accuracy", "low", "high", "n", "missing"],
+        ["model", "shift", "meaning", "severity", "accuracy", "low", "high", "n", "missing"],
         [_numbers_line(view, row) for row in rows],
         text=3,
     )
@@ -307,12 +319,16 @@ def numbers(view: View) -> Section | None:
     )
 
 
+def _meaning(view: View, shift: str, severity: float | None) -> str:
+    return severity_text(view, shift, severity) if severity and shift != CLEAN else ""
+
+
 def _numbers_line(view: View, row: dict[str, Any]) -> list[str | Html]:
     shares = [percent(row[name]) for name in ("value", "low", "high")]
     return [
         row["model"],
         row["shift"],
-        view.unit(row["shift"]),
+        _meaning(view, row["shift"], row["severity"]),
         number(row["severity"], 6),
         *shares,
         count(row["n"]),
@@ -369,7 +385,7 @@ def _table(view: View, title: str, metric: Metric, reference: str) -> Html:
         [model, *(_cell(cells.get((model, shift)), model == reference) for shift in [*shifts, None])]
         for model in view.models
     ]
-    return grid(["", *shifts, "mean"], lines, caption=f"{title}, with its 95 % interval and n")
+    return grid(["", *shifts, "mean"], lines, caption=f"{title}, with its 95 % interval; n counts samples")
 
 
 def _cell(row: dict[str, Any] | None, is_reference: bool) -> object:

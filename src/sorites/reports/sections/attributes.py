@@ -64,7 +64,7 @@ def _chart(view: View, accuracies: pl.DataFrame) -> Html:
     for model in view.models:
         model_rows = whole.filter(pl.col("model") == model).sort("severity")
         if model_rows.height:
-            line(fig, view, model, model_rows, "accuracy")
+            line(fig, view, model, "context", model_rows, "accuracy")
     return plot(fig, "Accuracy of each model against the number of uncommon kinds")
 
 

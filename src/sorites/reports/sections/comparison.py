@@ -7,7 +7,15 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.components.charts import PERCENT_AXIS, axis_name, card, figure, pen, plot
+from sorites.reports.components.charts import (
+    PERCENT_AXIS,
+    axis_name,
+    card,
+    figure,
+    pen,
+    plot,
+    severity_labels,
+)
 from sorites.reports.components.markup import (
     DASH,
     Html,
@@ -197,10 +205,14 @@ def ranks(view: View) -> Section | None:
 
 
 def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
-    severities = [number(s) for s in sorted(rows["severity"].unique())]
+    severities = sorted(rows["severity"].unique())
     last = len(view.models)
     steps = {"range": [last + 0.45, 0.55], "tickvals": list(range(1, last + 1)), "showgrid": True}
-    across = {"type": "category", "categoryorder": "array", "categoryarray": severities}
+    across = {
+        **severity_labels(view, shift, severities),
+        "categoryorder": "array",
+        "categoryarray": [number(severity) for severity in severities],
+    }
     fig = figure(view, axis_name(view, shift), "rank", yaxis=steps, xaxis=across)
     fig.update_layout(height=fig.layout.height + 16 * max(0, last - 4))
     placed = _apart(rows, view.models)

@@ -185,7 +185,7 @@ def _table(view: View, areas: pl.DataFrame) -> Html:
         for scorer in _names(view)
         if (row := cells.get((model, scorer)))
     ]
-    head = ["", "scorer", "AURC", "best possible", "random score", "n"]
+    head = ["", "scorer", "AURC", "best possible", "random score", "images"]
     caption = (
         "Area under the risk-coverage curve (AURC): the mean error over all coverages, with its 95 % interval"
     )
@@ -296,7 +296,7 @@ def _calibration_table(view: View, errors: pl.DataFrame) -> Html:
     ]
     models = [model for model in view.models if any(key[0] == model for key in cells)]
     lines = [[model, *(_calibration_cell(cells.get((model, shift))) for shift in shifts)] for model in models]
-    caption = "Expected calibration error, that of a calibrated model, and n"
+    caption = "Expected calibration error, that of a calibrated model, and the number n of images"
     return grid(["", *shifts], lines, caption=caption)
 
 

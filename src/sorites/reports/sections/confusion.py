@@ -12,8 +12,20 @@ import polars as pl
 from sorites import metrics
 from sorites.core import CLEAN
 from sorites.metrics.detection.at_confidence import CONFIDENCE
-from sorites.reports.components.charts import COLOURS, severity_text
-from sorites.reports.components.markup import DASH, Html, count, folded, grid, join, percent, picked, tag
+from sorites.reports.components.charts import COLOURS
+from sorites.reports.components.markup import (
+    DASH,
+    Html,
+    count,
+    folded,
+    grid,
+    join,
+    n_of,
+    percent,
+    picked,
+    tag,
+)
+from sorites.reports.components.severities import severity_text
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View, box_models
 
@@ -21,6 +33,8 @@ from sorites.reports.view import View, box_models
 MAX_PAIRS = 10
 # Classes that are drawn for each model and shift; each with at most three classes that it is taken for.
 MAX_CLASSES = 6
+# Classes of fewer images are in the table alone.
+FEWEST = 3
 RIGHT, MISSED, REST = "#4f9d69", "#9aa0a6", "#d9d4c7"
 BACKGROUND = "background"
 # The size of a drawing of stacked areas.
@@ -54,11 +68,14 @@ def confusions(view: View) -> Section | None:
     if not parts:
         return None
     lead = (
-        "What the classes that lose most are taken for, from the lowest severity (left) to the highest"
-        " (right); the table has the pairs that grow most. For detectors these are objects found as another"
-        " class or missed (background), from a"
-        f" confidence of {CONFIDENCE:g} and IoU 0.5, and the number of boxes on background."
+        f"What the classes that lose most, of at least {FEWEST} images, are taken for, from the lowest"
+        " severity (left) to the highest (right); the table has the pairs that grow most."
     )
+    if detectors:
+        lead += (
+            " For detectors these are objects found as another class or missed (background), from a"
+            f" confidence of {CONFIDENCE:g} and IoU 0.5, and the number of boxes on background."
+        )
     return Section("Which classes turn into which?", picked("confusion", "Shift", parts), "Confusions", lead)
 
 
@@ -110,6 +127,10 @@ class _Along:
         rows = [self.rows.get((label, pred, severity)) for severity in self.severities]
         return [0.0 if row is None else float(row["value"]) for row in rows]
 
+    def n(self, label: int) -> int:
+        """Return the number of images or objects of a class."""
+        return max(row["n"] for (one, _, _), row in self.rows.items() if one == label)
+
     def lost(self, label: int) -> float:
         """Return how many fewer images or objects of a class are right at the highest severity."""
         return -_growth(self.rows, (label, label), self.severities)
@@ -133,8 +154,7 @@ class _Along:
     def card(self, label: int) -> Html:
         """Return the drawing of one class."""
         name = _name(self.view, self.run_id, label)
-        n = max(row["n"] for (one, _, _), row in self.rows.items() if one == label)
-        head = tag("h4", name, " ", tag("small", f"n = {count(n)}"))
+        head = tag("h4", name, " ", tag("small", n_of(self.n(label), "image")))
         areas = stacked(self.severities, self.bands(label), f"What {name} is taken for")
         return tag("article", head, areas, cls="card")
 
@@ -143,7 +163,7 @@ def _cards(view: View, run_id: str, cells: pl.DataFrame, severities: list[float]
     """Return what the classes that lose most are taken for, along the severities."""
     rows = {(row["label"], row["pred"], row["severity"]): row for row in cells.to_dicts()}
     along = _Along(view, run_id, rows, severities)
-    labels = {label for label, _, _ in rows if label is not None}
+    labels = {label for label, _, _ in rows if label is not None and along.n(label) >= FEWEST}
     worst = sorted(labels, key=lambda label: (-along.lost(label), label))[:MAX_CLASSES]
     return [along.card(label) for label in worst if along.lost(label) > 0]
 

@@ -30,6 +30,7 @@ from sorites.reports.components.markup import (
     folded,
     grid,
     join,
+    n_of,
     percent,
     picked,
     points,
@@ -105,7 +106,7 @@ def _figure(name: str, row: Row, as_change: bool) -> Html:
     return tag(
         "div",
         tag("dt", name),
-        tag("dd", tag("b", written[-1]), interval, tag("small", f"n = {count(row['n'])}")),
+        tag("dd", tag("b", written[-1]), interval, tag("small", n_of(row["n"]))),
     )
 
 
@@ -254,7 +255,9 @@ def map_from_clean(table: pl.LazyFrame) -> pl.DataFrame:
 
 def _box_curves_card(view: View, shift: str, rows: pl.DataFrame, top: float) -> Html:
     y_axis = {"range": [-0.02 * top, 1.04 * top], "tickformat": ".0%", "nticks": 5}
-    fig = figure(view, axis_name(view, shift), "mAP", yaxis=y_axis, xaxis=along(rows["severity"]))
+    fig = figure(
+        view, axis_name(view, shift), "mAP", yaxis=y_axis, xaxis=along(view, shift, rows["severity"])
+    )
     for model in view.models:
         model_rows = rows.filter(pl.col("model") == model).sort("severity")
         if model_rows.height:
@@ -262,6 +265,7 @@ def _box_curves_card(view: View, shift: str, rows: pl.DataFrame, top: float) -> 
                 fig,
                 view,
                 model,
+                shift,
                 model_rows.with_columns(pl.col("low", "high").fill_null(pl.col("value"))),
                 "mAP",
             )
@@ -322,7 +326,11 @@ def _charts(view: View, rows: pl.DataFrame) -> Html:
 def _chart(view: View, shift: str, rows: pl.DataFrame, top: float) -> Html:
     y_axis = {"range": [-0.03 * top, 1.06 * top], "tickformat": ".0%", "nticks": 5}
     fig = figure(
-        view, axis_name(view, shift), "cost (AP at 0.50)", yaxis=y_axis, xaxis=along(rows["severity"])
+        view,
+        axis_name(view, shift),
+        "cost (AP at 0.50)",
+        yaxis=y_axis,
+        xaxis=along(view, shift, rows["severity"]),
     )
     fig.update_layout(showlegend=True, height=310, margin_t=54)
     for kind, kind_pen in PENS.items():

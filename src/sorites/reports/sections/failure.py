@@ -14,6 +14,7 @@ from sorites.reports.components.charts import (
     line,
     pen,
     plot,
+    severity_labels,
     share_text,
 )
 from sorites.reports.components.markup import Html, number, safe, tag
@@ -27,12 +28,14 @@ def failure_cards(view: View, alive: pl.DataFrame, lost: pl.DataFrame, what: str
 
 
 def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame, what: str) -> Html:
-    across = along(alive.filter(pl.col("shift") == shift)["severity"])
+    across = along(view, shift, alive.filter(pl.col("shift") == shift)["severity"])
     curve = figure(view, axis_name(view, shift), "survived", yaxis=PERCENT_AXIS, xaxis=across)
-    categories = {"type": "category", "tickfont": {"size": 11}}
+    at = lost.filter(pl.col("shift") == shift)["severity"].drop_nulls().unique().sort()
+    categories = severity_labels(view, shift, at, before=["clean"], after=["never"])
+    categories["tickfont"] = {"size": 11}
     bars = figure(
         view,
-        f"up to {axis_name(view, shift)}",
+        f"up to: {axis_name(view, shift)}",
         "lost",
         yaxis={"tickformat": ".0%", "rangemode": "tozero"},
         xaxis=categories,
@@ -43,7 +46,7 @@ def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame, what:
     for model in view.models:
         selected = (pl.col("model") == model) & (pl.col("shift") == shift)
         if (steps := alive.filter(selected)).height:
-            line(curve, view, model, steps, "survived", shape="hv")
+            line(curve, view, model, shift, steps, "survived", shape="hv")
         if (brackets := lost.filter(selected)).height:
             bars.add_trace(_bars(view, model, brackets))
     return card(

@@ -19,7 +19,6 @@ from sorites.reports.components.charts import (
     pen,
     pen_style,
     plot,
-    severity_text,
     small_multiples,
 )
 from sorites.reports.components.images import Album
@@ -35,6 +34,7 @@ from sorites.reports.components.markup import (
     several,
     tag,
 )
+from sorites.reports.components.severities import reading_of, severity_text
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import UNTOUCHED, RunView, View
 
@@ -150,11 +150,12 @@ def _dots(view: View, shift: str, points: pl.DataFrame) -> Any:
     models = [model for model in view.models if model in set(points["model"])]
     top = float(max(points["top"]))
     end, ticks = 1.2 * top, sorted({0.0, *_grid(view, shift)})
+    axis = reading_of(view, shift)
     across = {
         "range": [-0.03 * top, 1.3 * top],
         "tickangle": 0,
         "tickvals": [*ticks, end],
-        "ticktext": [*(number(tick) for tick in ticks), "never"],
+        "ticktext": [*(axis.value(tick) for tick in ticks), "never"],
     }
     rows = {
         "tickvals": list(range(len(models))),
@@ -372,9 +373,8 @@ def _quality(run: RunView) -> Html | None:
 
 
 def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
-    fig = figure(
-        view, axis_name(view, shift), "accuracy", yaxis=dict(PERCENT_AXIS), xaxis=along(rows["severity"])
-    )
+    across = along(view, shift, rows["severity"])
+    fig = figure(view, axis_name(view, shift), "accuracy", yaxis=dict(PERCENT_AXIS), xaxis=across)
     for model in view.models:
         for version, dash in VERSIONS.items():
             model_rows = rows.filter(pl.col("model") == model, pl.col("version") == version).sort("severity")

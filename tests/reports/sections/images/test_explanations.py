@@ -88,7 +88,7 @@ def test_a_card_shows_both_sides_with_three_images_each(run: RunView, folder: Pa
     assert "a&lt;i&gt;.png" in section.body
     assert "no evidence for teapot" in section.body
     assert "guided Grad-CAM for teapot" in section.body
-    assert "lite0, jpeg quality 25" in section.body
+    assert "lite0, jpeg: JPEG quality 25" in section.body
     assert "layer4 of lite0, layer4 of lite1" in str(section.lead)
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import html
+import json
 import re
 
 import numpy as np
@@ -22,6 +24,11 @@ def made(run: RunView) -> Section:
     section = strips.strips(merge([run]))
     assert section is not None
     return section
+
+
+def facts_in(body: str) -> list[dict[str, str]]:
+    """The facts by which the cards of a gallery are filtered."""
+    return [json.loads(html.unescape(text)) for text in re.findall(r'data-facts="([^"]*)"', body)]
 
 
 def test_those_lost_first_come_first_and_were_right_when_clean(run: RunView, rows: pl.DataFrame) -> None:
@@ -64,7 +71,10 @@ def test_a_clean_image_that_is_the_last_right_one_is_shown_once(run: RunView) ->
     once = [row for row in frames if not row["right"]["severity"]]
     section = made(bare)
     assert once
-    assert section.body.count("<figure") == 3 * len(frames) - len(once)
+    broken = [facts for facts in facts_in(section.body) if facts["flip"] == strips.BROKEN]
+    assert len(broken) == len(frames)
+    fixed = len(facts_in(section.body)) - len(broken)
+    assert section.body.count("<figure") == 3 * len(frames) - len(once) + 2 * fixed
     assert section.body.count("clean, last correct</figcaption>") == len(once)
 
 
@@ -85,8 +95,9 @@ def test_the_page_stays_light_and_every_model_and_shift_gets_its_turn(run: RunVi
     noise = np.random.default_rng(0)
     heavy = dataclasses.replace(run, image=lambda *_: noise.integers(0, 256, (160, 160, 3), dtype=np.uint8))
     body = made(heavy).body
-    assert sum(map(len, re.findall(r'src="(data:[^"]+)"', body))) < 1_500_000
-    assert body.count("<article") == 9
+    assert sum(map(len, re.findall(r'src="(data:[^"]+)"', body))) < strips.THUMBNAIL_BYTES + 100_000
+    turns = {(facts["shift"], facts["model"]) for facts in facts_in(body)}
+    assert len(turns) == 9
 
 
 def test_a_image_that_cannot_be_made_leaves_its_words(run: RunView) -> None:
@@ -96,10 +107,25 @@ def test_a_image_that_cannot_be_made_leaves_its_words(run: RunView) -> None:
     body = made(dataclasses.replace(run, image=gone)).body
     assert "image not available" in body
     assert "<img" not in body
-    assert "first wrong" in body
+    assert "first misclassified" in body
 
 
 @pytest.mark.parametrize("shifts", [["jpeg"], ["jpeg", "defocus_disk"]])
-def test_a_picker_only_where_there_is_a_choice(run: RunView, shifts: list[str]) -> None:
+def test_a_menu_only_where_there_is_a_choice(run: RunView, shifts: list[str]) -> None:
     kept = run.table.filter(pl.col("shift").is_in([CLEAN, *shifts]))
-    assert ("picker" in made(dataclasses.replace(run, table=kept, image=grey)).body) == (len(shifts) > 1)
+    body = made(dataclasses.replace(run, table=kept, image=grey)).body
+    assert ('data-fact="shift"' in body) == (len(shifts) > 1)
+    assert 'data-fact="model"' in body
+
+
+def test_an_image_that_a_shift_corrects_is_a_flip_too(run: RunView, rows: pl.DataFrame) -> None:
+    fixed = strips.fixed_frames(merge([run]))
+    assert fixed
+    own = rows.filter(~pl.col("probe"))
+    for row in fixed:
+        same = own.filter(model=row["model"], sample_id=row["sample_id"])
+        assert same.filter(shift=CLEAN)["correct"].to_list() == [False]
+        right = same.filter(pl.col("correct"), shift=row["shift"])
+        assert row["right"]["severity"] == right["severity"].min()
+    flips = {facts["flip"] for facts in facts_in(made(dataclasses.replace(run, image=grey)).body)}
+    assert flips == {strips.BROKEN, strips.FIXED}

@@ -8,9 +8,10 @@ from typing import Any
 from sorites.core import CLEAN
 from sorites.core.labels import class_name
 from sorites.evaluation.storage.explanations import Change, Explanations, Kind, Side
-from sorites.reports.components.charts import pen_style, severity_text
+from sorites.reports.components.charts import pen_style
 from sorites.reports.components.images import DrawnBox, boxed, data_uri
 from sorites.reports.components.markup import EMPTY, Html, percent, picked, tag
+from sorites.reports.components.severities import severity_text
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import RunView, View
 
@@ -161,7 +162,7 @@ def _setting(view: View, side: Side) -> str:
     if side.shift == CLEAN:
         return "clean"
     if side.severity is not None:
-        return f"{side.shift} {severity_text(view, side.shift, side.severity)}"
+        return f"{side.shift}: {severity_text(view, side.shift, side.severity)}"
     return f"{side.shift} {_params(json.loads(side.params or '{}'))}"
 
 

@@ -8,16 +8,17 @@ import polars as pl
 
 from sorites import metrics
 from sorites.core import CLEAN
-from sorites.reports.components.charts import severity_text
+from sorites.reports.components.charts import pen_style
 from sorites.reports.components.crops import MIN_CONFIDENCE, crop
-from sorites.reports.components.images import columns_of_models
-from sorites.reports.components.markup import Html, join, percent, picker, tag
+from sorites.reports.components.gallery import Item, gallery
+from sorites.reports.components.markup import Html, breakable, percent, tag
+from sorites.reports.components.severities import severity_text
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View, box_models
 
 # Maximum number of objects per model and shift, and per page.
-MAX_PER_MODEL = 3
-MAX_PER_PAGE = 36
+MAX_PER_MODEL = 6
+MAX_PER_PAGE = 120
 TRAJECTORY = ["run_id", "model", "shift", "sample_id", "seed"]
 
 Row = dict[str, Any]
@@ -28,23 +29,30 @@ def lost_objects(view: View) -> Section | None:
     """One shift at a time, with one column per model; absent without detectors or available images."""
     if not any(run.image for run in view.runs) or not box_models(view):
         return None
-    drawn: dict[tuple[str, str], list[Html]] = {}
-    for row in _first_lost(view).to_dicts():
-        if (strip := _strip(view, row)) is not None:
-            drawn.setdefault((row["shift"], row["model"]), []).append(strip)
-    shifts = [shift for shift in view.shifts if any(shift == key[0] for key in drawn)]
-    if not shifts:
+    items = [item for row in _first_lost(view).to_dicts() if (item := _item(view, row)) is not None]
+    if not items:
         return None
+    shifts = [shift for shift in view.shifts if any(item.facts["shift"] == shift for item in items)]
+    items.sort(key=lambda item: (shifts.index(item.facts["shift"]), view.models.index(item.facts["model"])))
     lead = (
         "Objects that are detected in the clean image and lost at the least severity, one per image. Each is"
         " shown clean, at the last severity at which it is detected and at the first at which it is not. The"
         " object is dashed; a box of its class on it is green; the most confident other box on it and boxes"
         f" elsewhere (from {percent(MIN_CONFIDENCE, 0)} confidence) are red."
     )
-    body = join(
-        [picker("lost", "Shift", shifts), *(columns_of_models(view, shift, drawn) for shift in shifts)]
-    )
+    body = gallery(items, "lost", {"shift": shifts[0]})
     return Section("Which objects are lost first?", body, "Images", lead)
+
+
+def _item(view: View, row: Row) -> Item | None:
+    """Return the card of one object with the facts that it is filtered by, or None without its images."""
+    found = _strip(view, row)
+    if found is None:
+        return None
+    class_name, drawn = found
+    by = tag("p", f"{row['model']} · {row['shift']}", cls="by")
+    card = tag("article", by, drawn, cls="card model", style=pen_style(view, row["model"]))
+    return Item(card, {"shift": row["shift"], "model": row["model"], "class": class_name})
 
 
 def _first_lost(view: View) -> pl.DataFrame:
@@ -64,8 +72,8 @@ def _first_lost(view: View) -> pl.DataFrame:
     )
 
 
-def _strip(view: View, row: Row) -> Html | None:
-    """Return the images of one object, or None if one of them cannot be recomputed."""
+def _strip(view: View, row: Row) -> tuple[str, Html] | None:
+    """Return the class and the images of one object, or None if one of them cannot be recomputed."""
     here = (
         (pl.col("run_id") == row["run_id"])
         & (pl.col("model") == row["model"])
@@ -96,10 +104,9 @@ def _strip(view: View, row: Row) -> Html | None:
     if any(figure is None for figure in figures):
         return None
     obj = before[0]["ground_truth"][row["object"]]
-    what = tag(
-        "p", tag("b", view.class_name(row["run_id"], obj["label"])), tag("span", row["sample"]), cls="what"
-    )
-    return tag("div", what, tag("div", *figures, cls="frames"), cls="strip")
+    class_name = view.class_name(row["run_id"], obj["label"])
+    what = tag("p", tag("b", class_name), tag("span", breakable(row["sample"])), cls="what")
+    return class_name, tag("div", what, tag("div", *figures, cls="frames"), cls="strip")
 
 
 def _shot(view: View, row: Row, kind: str, name: str, state: Row) -> Html | None:

@@ -1,24 +1,31 @@
-"""The section with the images that fail first, at the last correct and the first misclassified severity."""
+"""The gallery of the images that flip, at the last severity before and at the first one after."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
 from sorites import metrics
 from sorites.core import CLEAN
-from sorites.reports.components.charts import severity_text
-from sorites.reports.components.images import Album, columns_of_models
-from sorites.reports.components.markup import Html, breakable, join, percent, picker, tag
+from sorites.reports.components.charts import pen_style
+from sorites.reports.components.gallery import Item, gallery
+from sorites.reports.components.images import Album
+from sorites.reports.components.markup import Html, breakable, percent, tag
+from sorites.reports.components.severities import severity_text
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
 # Maximum number of strips per model and shift, and per page.
-MAX_PER_MODEL = 4
-MAX_PER_PAGE = 72
+MAX_PER_MODEL = 8
+MAX_PER_PAGE = 240
+# Maximum number of strips of images that a shift corrects, per model and shift.
+MAX_FIXED = 3
 # Maximum size of the thumbnails of a page, in bytes.
-THUMBNAIL_BYTES = 1_300_000
+THUMBNAIL_BYTES = 2_600_000
+# Correct when clean and misclassified later, and the reverse.
+BROKEN, FIXED = "broken", "fixed"
 TRAJECTORY = ["run_id", "model", "shift", "sample_id", "seed"]
 
 Row = dict[str, Any]
@@ -26,33 +33,45 @@ Row = dict[str, Any]
 
 @add_section(order=50)
 def strips(view: View) -> Section | None:
-    """One shift at a time, with one column per model; absent without available images."""
+    """The gallery of flipped images; absent without available images."""
     if not any(run.image for run in view.runs):
         return None
-    drawn = _draw(view)
-    shifts = [shift for shift in view.shifts if any(shift == key[0] for key in drawn)]
-    if not shifts:
+    items = _items(view)
+    if not items:
         return None
     lead = (
-        "The images that are correct when clean and misclassified at the least severity. Each is shown clean,"
-        " at the last severity before the failure (unless that is the clean image) and at the first"
-        " misclassified severity, with the prediction and its confidence."
+        f"Images that flip. {BROKEN.capitalize()}: correct when clean, and misclassified at the least"
+        f" severity. {FIXED.capitalize()}: misclassified when clean, and correct at a severity. Each is shown"
+        " clean, at the last severity before it flips (unless that is the clean image) and where it flips,"
+        " with the prediction and its confidence."
     )
-    body = join(
-        [picker("strip", "Shift", shifts), *(columns_of_models(view, shift, drawn) for shift in shifts)]
-    )
-    return Section("Which images fail first?", body, "Images", lead)
+    first = next(shift for shift in view.shifts if any(item.facts["shift"] == shift for item in items))
+    return Section("Which images fail first?", gallery(items, "strip", {"shift": first}), "Images", lead)
 
 
-def _draw(view: View) -> dict[tuple[str, str], list[Html]]:
-    """Return strips by shift and model, drawn in turns so that all groups share the bytes."""
-    album = Album(view, THUMBNAIL_BYTES)
-    strips_of: dict[tuple[str, str], list[Html]] = {}
-    for row in frames_of(view):
+def _items(view: View) -> list[Item]:
+    """Return the cards, drawn in turns so that all shifts and models share the bytes, then sorted."""
+    album, items = Album(view, THUMBNAIL_BYTES), []
+    for row in [*frames_of(view), *fixed_frames(view)]:
         if album.left <= 0:
             break
-        strips_of.setdefault((row["shift"], row["model"]), []).append(strip_of(view, album, row))
-    return strips_of
+        items.append(_item(view, album, row))
+    shifts, models = ({name: i for i, name in enumerate(names)} for names in (view.shifts, view.models))
+    return sorted(items, key=lambda item: (shifts[item.facts["shift"]], models[item.facts["model"]]))
+
+
+def _item(view: View, album: Album, row: Row) -> Item:
+    facts = {
+        "shift": row["shift"],
+        "model": row["model"],
+        "class": view.class_name(row["run_id"], row["clean"]["label"]),
+        "flip": FIXED if row["wrong"] is None else BROKEN,
+    }
+    by = tag("p", f"{row['model']} · {row['shift']}", cls="by")
+    card = tag(
+        "article", by, strip_of(view, album, row), cls="card model", style=pen_style(view, row["model"])
+    )
+    return Item(card, facts)
 
 
 def frames_of(view: View) -> list[Row]:
@@ -85,6 +104,38 @@ def _at_severities(row: Row, verdicts: pl.DataFrame) -> Row | None:
     return {**row, "clean": before[0], "right": before[-1], "wrong": wrong[0]}
 
 
+def fixed_frames(view: View) -> list[Row]:
+    """Return trajectories that are misclassified when clean and correct later, least severity first.
+
+    They have a ``clean`` and a ``right`` row, and None as ``wrong``.
+    """
+    rows = view.table.filter(
+        (pl.col("output") == "label")
+        & pl.col("correct").is_not_null()
+        & pl.col("error").is_null()
+        & ~pl.col("probe")
+    )
+    of_sample = ["run_id", "model", "sample_id", "seed"]
+    columns = ("severity", "label", "pred", "conf", "correct")
+    clean = rows.filter((pl.col("shift") == CLEAN) & ~pl.col("correct")).select(
+        *of_sample, clean=pl.struct(columns)
+    )
+    right = rows.filter(
+        (pl.col("shift") != CLEAN) & pl.col("correct") & (pl.col("severity") > 0),
+        pl.col("shift").is_in(view.shifts),
+    ).select(*TRAJECTORY, right=pl.struct(columns))
+    fixed = right.join(clean, on=of_sample, nulls_equal=True).collect(engine="streaming")
+    at = pl.col("right").struct.field("severity")
+    return (
+        fixed.sort(at, *TRAJECTORY)
+        .unique(TRAJECTORY, keep="first", maintain_order=True)
+        .with_columns(wrong=None, turn=pl.int_range(pl.len()).over("shift", "model"))
+        .filter(pl.col("turn") < MAX_FIXED)
+        .sort("turn", at, *TRAJECTORY)
+        .to_dicts()
+    )
+
+
 def first_lost(view: View) -> pl.DataFrame:
     """Return the trajectories that are correct when clean and fail later, least severity first.
 
@@ -106,22 +157,24 @@ def first_lost(view: View) -> pl.DataFrame:
 
 
 def strip_of(view: View, album: Album, row: Row) -> Html:
-    """Return the strip of one trajectory: clean, last correct severity, and first misclassified severity."""
+    """Return the strip of one trajectory: clean, the last severity before it flips, and where it flips."""
     ground_truth = view.class_name(row["run_id"], row["clean"]["label"])
     what = tag("p", tag("b", ground_truth), tag("span", breakable(row["sample_id"])), cls="what")
+    if row["wrong"] is None:
+        shots = [("wrong", "clean", row["clean"]), ("right", "first correct", row["right"])]
+        return _strip(what, [_shot(view, album, row, *shot) for shot in shots])
     shots = [
         ("clean", "clean", row["clean"]),
         ("right", "last correct", row["right"]),
-        ("wrong", "first wrong", row["wrong"]),
+        ("wrong", "first misclassified", row["wrong"]),
     ]
     if not row["right"]["severity"]:
         shots = [("clean", "clean, last correct", row["clean"]), shots[-1]]
-    return tag(
-        "div",
-        what,
-        tag("div", *(_shot(view, album, row, *shot) for shot in shots), cls="frames"),
-        cls="strip",
-    )
+    return _strip(what, [_shot(view, album, row, *shot) for shot in shots])
+
+
+def _strip(what: Html, shots: Sequence[Html]) -> Html:
+    return tag("div", what, tag("div", *shots, cls="frames"), cls="strip")
 
 
 def _shot(view: View, album: Album, row: Row, kind: str, name: str, verdict: Row) -> Html:
