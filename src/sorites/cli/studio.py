@@ -459,10 +459,8 @@ def rectify(
     opened = open_folder(folder)
     with bars() as bar:
         done = rectify_again(opened, calibration, quality, bar)
-    say(
-        f"of {len(done.changed) + done.same + len(done.left_out)} photographs, {len(done.changed)} changed and"
-        f" {done.same} are as before"
-    )
+    count = len(done.changed) + done.same + len(done.left_out)
+    say(f"of {count} photographs, {len(done.changed)} changed and {done.same} are as before")
     if done.left_out:
         path, reason = next(iter(done.left_out.items()))
         say(f"{len(done.left_out)} could not be rectified, for example {path}: {reason}", err=True)

@@ -1,5 +1,5 @@
 """Open, find and describe devices: cameras ``virtual``, ``ccapi:URL``, ``ptp``, ``uvc:PLACE``,
-``libcamera:NUMBER``, and lamps ``hue:IP``, ``hue1:IP``, ``none``; ``hue:IP/3,desk`` is some lamps of a bridge.
+``libcamera:NUMBER``, and lamps ``hue:IP``, ``hue1:IP`` (``hue:IP/3,desk`` for some of its lamps), ``none``.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def lamp_spec(text: str) -> LampSpec:
     only = tuple(name.strip() for name in names.split(",") if name.strip())
     if not host or (slash and not only) or host in ("http:", "https:"):
         raise SoritesError(
-            f"{option('lamps', None)}: expected the bridge's address, such as {kind}:192.168.1.30, or with some"
-            f" of its lamps {kind}:192.168.1.30/3,desk, got {text!r}"
+            f"{option('lamps', None)}: expected the bridge's address, such as {kind}:192.168.1.30, or with"
+            f" some of its lamps {kind}:192.168.1.30/3,desk, got {text!r}"
         )
     return LampSpec(kind, host, only)
 

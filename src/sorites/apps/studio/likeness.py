@@ -40,8 +40,8 @@ class Likeness:
     """How well a photograph matches its reference.
 
     Attributes:
-        correlation: Rank correlation; None if the photograph is black or white, as manual settings may be, 0 if
-            it is uniform for another reason.
+        correlation: Rank correlation; None if the photograph is black or white, as manual settings may be,
+            0 if it is uniform for another reason.
         level: Mean value, from 0 to 255, of a uniform photograph whose correlation is 0.
         moved: Displacement (right, down) in percent of the longer side at which both match clearly better.
     """

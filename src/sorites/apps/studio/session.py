@@ -144,9 +144,9 @@ class Summary:
             path, reason = next(iter(self.suspicious.items()))
             look = command("studio review", str(self.root))
             lines.append(
-                f"{len(self.suspicious)} photographs do not match their image or cannot be compared with it, for"
-                f" example {path}: {reason}. They are marked in {look}, where you can accept them; to take them"
-                f" again, repeat the command with {option('reshoot')}"
+                f"{len(self.suspicious)} photographs do not match their image or cannot be compared with it,"
+                f" for example {path}: {reason}. They are marked in {look}, where you can accept them; to take"
+                f" them again, repeat the command with {option('reshoot')}"
             )
         if self.taken:
             seconds_per_shot = self.seconds / self.taken
