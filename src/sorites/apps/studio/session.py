@@ -145,8 +145,8 @@ class Summary:
             look = command("studio review", str(self.root))
             lines.append(
                 f"{len(self.suspicious)} photographs do not match their image or cannot be compared with it,"
-                f" for example {path}: {reason}. They are marked in {look}, where you can accept them; to take"
-                f" them again, repeat the command with {option('reshoot')}"
+                f" for example {path}: {reason}. They are marked in {look}, where you can accept them; to"
+                f" take them again, repeat the command with {option('reshoot')}"
             )
         if self.taken:
             seconds_per_shot = self.seconds / self.taken
