@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -11,6 +12,7 @@ from sorites.core import CLEAN
 from sorites.reports.components import charts
 from sorites.reports.section import SECTIONS
 from sorites.reports.view import RunView, merge
+from sorites.suites.suite import load
 
 
 def drawn(run: RunView, section: str) -> list[dict[str, Any]]:
@@ -73,6 +75,19 @@ def test_models_that_share_a_rank_are_drawn_apart(run: RunView) -> None:
 def test_axes_name_their_unit(run: RunView) -> None:
     assert drawn(run, "curves")[0]["layout"]["xaxis"]["title"]["text"] == "severity (px)"
     assert charts.axis_name(merge([run]), "a captured one") == "severity"
+
+
+def test_a_named_camera_is_described_by_its_stages(run: RunView) -> None:
+    assert run.record is not None
+    suite = run.record.suite.model_copy(update={"compose": load("isp").compose})
+    record = run.record.model_copy(update={"suite": suite})
+    view = merge([replace(run, record=record)])
+    text = charts.about(view, "phone")
+    stages = ["coma 0.5 to 3", "iso_noise 2 to 10", "mosaic 0.8 to 1", "denoise", "sharpen", "jpeg 15 to 80"]
+    assert [text.find(stage) for stage in stages] == sorted(text.find(stage) for stage in stages)
+    assert "coma 0.5 to 3" in text
+    assert "level 1 to 5" in text
+    assert charts.axis_name(view, "phone") == "severity (level)"
 
 
 def test_a_model_has_one_pen_on_the_whole_page(run: RunView) -> None:
