@@ -82,7 +82,7 @@ def test_check_names_the_virtual_devices_and_the_grid(command: Command) -> None:
     assert code == 0
     assert "Sorites virtual camera" in out
     assert "64 of 64 settings are supported" in out
-    assert "lamp 2: on, 100 %, read back" in out
+    assert "2 lamp 2: on, 100 %, read back" in out
 
 
 @pytest.mark.slow

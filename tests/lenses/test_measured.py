@@ -111,6 +111,58 @@ def test_what_is_no_psf_is_refused(array: np.ndarray, tmp_path: Path) -> None:
     assert not (tmp_path / "l" / "x.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    ("shape", "typed"),
+    [
+        ((9, 9, 3), r"permute\(psf, \[3 1 2\]\)"),
+        ((9, 9, 3, 5), r"permute\(psf, \[4 3 1 2\]\)"),
+        ((5, 9, 9), "np.repeat"),
+        ((9,), "got"),
+    ],
+)
+def test_another_order_of_axes_is_refused_with_what_to_type(
+    shape: tuple[int, ...], typed: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SoritesError, match=r"x\.npy: expected.*" + typed):
+        import_measured(save(np.ones(shape), tmp_path / "x.npy"), "psf", 2.0, tmp_path / "l")
+
+
+def test_the_array_named_psf_counts_in_a_file_with_several(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    savemat(tmp_path / "x.mat", {"psf": gaussian(1.5, 15), "mask": np.ones((15, 15))})
+    lens = import_measured(tmp_path / "x.mat", "psf", 2.0, tmp_path / "l")
+    assert np.abs(lens.arrays["kernels"] - gaussian(1.5, 15)).sum((-2, -1)).max() < 1e-3
+    savemat(tmp_path / "y.mat", {"a": gaussian(1.5, 15), "b": np.ones((15, 15))})
+    with pytest.raises(SoritesError, match=r"a, b"):
+        import_measured(tmp_path / "y.mat", "psf", 2.0, tmp_path / "l")
+
+
+def test_a_background_is_told(tmp_path: Path) -> None:
+    with pytest.warns(Notice, match="background") as told:
+        import_measured(save(gaussian(1.5, 15) + 0.01, tmp_path / "x.npy"), "psf", 2.0, tmp_path / "l")
+    assert {one.message.code for one in told if isinstance(one.message, Notice)} == {"background"}
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+    good, bad = save(gaussian(1.5, 15), tmp_path / "good.npy"), tmp_path / "bad.mat"
+    bad.write_bytes(b"nothing")
+    table = import_all([bad, good], "psf", 2.0, tmp_path / "l")
+    assert table.select("lens", "accepted").rows() == [("bad", False), ("good", True)]
+    assert "bad.mat" in table["reason"][0]
+    with pytest.raises(SoritesError, match=r"bad\.mat"):
+        import_all([bad], "psf", 2.0, tmp_path / "l")
+    with pytest.raises(SoritesError, match="two files"):
+        import_all([good, save(gaussian(1.5, 15), tmp_path / "good.mat")], "psf", 2.0, tmp_path / "l")
+
+
+def test_a_measurement_is_no_prescription(tmp_path: Path) -> None:
+    from sorites.lenses.trace import read_lens
+
+    with pytest.raises(SoritesError, match="psf"):
+        read_lens(str(save(gaussian(1.5, 15), tmp_path / "x.npy")))
+
+
 def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     marker = tmp_path / "ran"
@@ -122,7 +174,7 @@ def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
     torch.save(Evil(), tmp_path / "x.pt")
     (tmp_path / "y.npy").write_bytes(pickle.dumps(Evil()))
     for name in ("x.pt", "y.npy"):
-        with pytest.raises(SoritesError):
+        with pytest.raises(SoritesError, match=r"(?s)^(?!.*weights_only).*Save"):
             import_measured(tmp_path / name, "psf", 2.0, tmp_path / "l")
     assert not marker.exists()
 
@@ -130,5 +182,7 @@ def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
 def test_the_sampling_must_be_stated(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption):
         import_measured(save(gaussian(1.0), tmp_path / "x.npy"), "psf", None, tmp_path / "l")
+    with pytest.raises(InvalidOption):
+        import_measured(tmp_path / "x.npy", "psf", 0.0035, tmp_path / "l")
     with pytest.raises(InvalidOption):
         import_all([tmp_path / "x.npy"], "photo", 2.0, tmp_path / "l")

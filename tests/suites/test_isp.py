@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import CLASSES
 
 from sorites import core
+from sorites.core.errors import SoritesError
 from sorites.evaluation.run import run
 from sorites.reports.report import report
 from sorites.suites.suite import load
@@ -41,3 +42,25 @@ def test_a_run_has_every_stage_and_the_whole_camera(
     body = page[page.index("<body>") : page.index("<script>")]
     for name in ("phone", *STAGES):
         assert name in body
+
+
+def test_a_grid_has_the_options_that_its_shifts_have_in_the_suite() -> None:
+    suite = load("isp").override(grid=["coma=1 x iso_noise=6"])
+    assert [dial.options for dial in suite.grid[0].shifts] == [{"linear": True}, {}]
+    assert suite.grid[0].shift().options == {"coma.linear": True}
+    own = load("optics_bench").override(grid=["coma=1 x iso_noise=6"])
+    assert own.grid[0].shift().options == {}
+
+
+def test_an_option_reaches_the_shifts_of_grids_and_cameras() -> None:
+    suite = load("isp")
+    changed = suite.override(options={"padding": "reflect"})
+    reflected = {"linear": True, "padding": "reflect"}
+    assert changed.shifts[0].options == changed.compose[0].shifts[0].options == reflected
+    assert [dial.options for dial in changed.compose[0].shifts[1:]] == [{}] * 6
+    assert suite.override(shifts=["phone"], options={"padding": "reflect"}).compose == changed.compose
+    grid = suite.override(grid=["coma=1 x iso_noise=6"], options={"padding": "reflect"}).grid[0]
+    assert [dial.options for dial in grid.shifts] == [reflected, {}]
+    with pytest.raises(SoritesError, match="'size': coma has"):
+        suite.override(shifts=["phone"], options={"size": 3})
+    assert suite.override() == suite

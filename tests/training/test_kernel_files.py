@@ -45,6 +45,22 @@ def test_an_exported_module_blurs_like_the_shifts(tmp_path: Path) -> None:
     assert np.abs(made - core.shift("lens")(image, params, rng_for(0, "a", "lens"))).max() < 1e-5
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_an_exported_module_refuses_what_it_would_blur_wrongly(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.jit.load(export_kernels(default().array, tmp_path / "m.pt", "module"))
+    image, first = torch.rand(1, 3, 30, 30), torch.tensor([0])
+    for images, which in (
+        ((image * 255).to(torch.uint8), first),
+        (image[0], first),
+        (image[:, :1], first),
+        (image, torch.tensor([0, 1])),
+        (image, torch.tensor(0)),
+    ):
+        with pytest.raises(torch.jit.Error, match="expected"):
+            module(images, which)
+
+
 def test_other_files_and_forms_are_refused(tmp_path: Path) -> None:
     for name, form, padding in (
         ("x.txt", "tensor", "zeros"),

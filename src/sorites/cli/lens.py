@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sorites.cli.options import Format, Glasses, LensFolder, LensName, MaxPixels
 from sorites.cli.output import say
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 ExportFile = Annotated[Path, typer.Option("--out", metavar="FILE.pt|.npy", help="The file to write.")]
 ExportForm = Annotated[
@@ -340,10 +344,22 @@ def export(
     blurs like the shift lens.
     """
     from sorites.lenses.store import builtin, load
+    from sorites.optics.tracing.blur import AZIMUTHS, FIELDS
     from sorites.training.kernel_files import export_kernels
 
     taps = load(folder or builtin(), lens).arrays["kernels"][..., ::-1, ::-1]
-    say(f"wrote {export_kernels(taps, out, form, padding)}")
+    export_kernels(taps, out, form, padding)
+    fields, angles = (", ".join(map(str, values)) for values in (FIELDS[1:], AZIMUTHS))
+    places = f"0 the axis, 1 to {len(taps) - 1} the azimuths {angles} of field {fields}, field by field"
+    say(f"wrote {out}: {_described(taps, form, places)}")
+
+
+def _described(kernels: NDArray[np.float32], form: str, numbers: str) -> str:
+    """Describe exported kernels: their shape, or how a module is called."""
+    shape = " x ".join(map(str, kernels.shape))
+    if form == "tensor":
+        return f"float32 {shape}"
+    return f"module(images, which) of {shape} kernels; which has a number for each image: {numbers}"
 
 
 app.command()(photo)
@@ -369,11 +385,14 @@ def export_stack(
     The array has the published shape 8 x 5 x 3 x 25 x 25 (mode, level, colour,
     y, x), so that the released OpticsBench code can read it.
     """
-    from sorites.shifts.aberration import default, load
+    from sorites.shifts.aberration import LEVELS, WAVES, default, load
     from sorites.training.kernel_files import export_kernels
 
-    stack = default() if path is None else load(path)
-    say(f"wrote {export_kernels(stack.array, out, form, padding)}")
+    stack = (default() if path is None else load(path)).array
+    export_kernels(stack, out, form, padding)
+    modes, levels = f"Fringe modes {min(WAVES)} to {max(WAVES)}", f"levels 1 to {len(LEVELS)}"
+    rule = f"(mode - {min(WAVES)}) * {len(LEVELS)} + level - 1, {modes}, {levels}"
+    say(f"wrote {out}: {_described(stack, form, rule)}")
 
 
 @kernels_app.callback(invoke_without_command=True)

@@ -25,8 +25,8 @@ LampSpec = Annotated[
     str,
     typer.Option(
         "--lamps",
-        metavar="hue:IP|hue1:IP|virtual|none",
-        help="Lamps: a Hue bridge (API v2 or v1), virtual, or none.",
+        metavar="hue:IP[/LAMP,LAMP]|hue1:IP|virtual|none",
+        help="Lamps: a Hue bridge (API v2 or v1) or some of its lamps by id or name, virtual, or none.",
     ),
 ]
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The capture folder.")]
@@ -224,7 +224,7 @@ def check(
     ] = None,
     lamps: Annotated[
         str | None,
-        typer.Option("--lamps", metavar="hue:IP|hue1:IP|virtual|none", help="Lamps to check."),
+        typer.Option("--lamps", metavar="hue:IP[/LAMP,LAMP]|hue1:IP|virtual|none", help="Lamps to check."),
     ] = None,
     grid: Annotated[
         str, typer.Option("--grid", metavar="test|val|FILE.csv", help="Grid of camera settings to check.")
@@ -458,11 +458,12 @@ def rectify(
 
     opened = open_folder(folder)
     with bars() as bar:
-        done = rectify_again(opened, calibration, quality, bar("photographs", len(opened.done())))
-    say(f"{len(done.changed)} photographs were rectified again, {done.same} are as before")
+        done = rectify_again(opened, calibration, quality, bar)
+    count = len(done.changed) + done.same + len(done.left_out)
+    say(f"of {count} photographs, {len(done.changed)} changed and {done.same} are as before")
     if done.left_out:
         path, reason = next(iter(done.left_out.items()))
-        say(f"{len(done.left_out)} were left out, for example {path}: {reason}", err=True)
+        say(f"{len(done.left_out)} could not be rectified, for example {path}: {reason}", err=True)
 
 
 app = typer.Typer(

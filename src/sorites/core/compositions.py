@@ -22,6 +22,8 @@ from sorites.core.types import STAGES, Draw, SettingValue, Shift
 # Between the names of the shifts of a grid.
 TIMES = " x "
 FAMILY = "combined"
+# The unit of a named camera's severity.
+LEVEL = "level"
 # The number of shifts that a grid can have.
 MOST_AXES = 3
 
@@ -164,7 +166,7 @@ def camera_shift(name: str, parts: Sequence[Shift], severities: Sequence[Sequenc
         name,
         _not_alone,
         FAMILY,
-        "level",
+        LEVEL,
         levels,
         version=", ".join(described),
         about=f"Apply {', '.join(part.name for part in ordered)} together, in this order.",

@@ -6,6 +6,7 @@ layout, wavefront) is missing.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core.errors import InvalidOption, MissingExtra, SoritesError
+from sorites.core.errors import InvalidOption, MissingExtra, Notice, SoritesError, tell
 from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.io.decode import decode
@@ -41,7 +42,13 @@ Kind = Literal["psf", "edge"]
 NOISE = 0.02
 # Side of the kernel made from the MTF of an edge, in px.
 EDGE_SIDE = 25
+# A PSF whose border is brighter than this part of its peak has a background, or is cut off.
+BORDER = 0.01
+# Range of the sampling in um; below are lengths in mm.
+PITCH_UM = (0.05, 1000.0)
 MAX_BYTES = 2**30
+# The array that counts in a file with several.
+ARRAY = "psf"
 SHAPES = "(y, x), (3, y, x), (5, 3, y, x) or (13, 3, y, x)"
 
 
@@ -59,9 +66,15 @@ def import_measured(path: Path, kind: Kind, pitch_um: float | None, folder: Path
     Raises:
         SoritesError: The file cannot be read or contains something else.
     """
-    if pitch_um is None or not 0 < pitch_um < 1000:
+    if pitch_um is None:
         raise InvalidOption(
             "pitch_um", f"a measured PSF needs its sampling in um: add {option('pitch_um', '3.5')}"
+        )
+    if not PITCH_UM[0] <= pitch_um <= PITCH_UM[1]:
+        raise InvalidOption(
+            "pitch_um",
+            f"{option('pitch_um', None)}: expected the sampling in um, from {PITCH_UM[0]:g} to"
+            f" {PITCH_UM[1]:g}, got {pitch_um:g}",
         )
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -69,7 +82,12 @@ def import_measured(path: Path, kind: Kind, pitch_um: float | None, folder: Path
     except OSError as error:
         raise SoritesError(f"cannot read {path}: {error.strerror}") from error
     stack = read_stack(path) if kind == "psf" else edge_kernels(path)
-    entry = as_entry(path.stem, stack, pitch_um, kind)
+    try:
+        entry = as_entry(path.stem, stack, pitch_um, kind)
+    except SoritesError as error:
+        raise SoritesError(f"{path}: {error}") from error
+    if kind == "psf":
+        _tell_background(path, stack)
     folder.mkdir(parents=True, exist_ok=True)
     save(entry, folder)
     return entry
@@ -79,16 +97,52 @@ def import_all(paths: Sequence[Path], kind: str, pitch_um: float | None, folder:
     """Write a lens per measurement into a folder; see ``import_measured``.
 
     Returns:
-        One row per lens: name, pixel pitch, quality.
+        One row per file: name of the lens, whether it was accepted, pixel pitch, quality, and the reason if
+        it was not.
+
+    Raises:
+        SoritesError: No file is accepted, two files would have the same name, or an option is wrong.
     """
     import polars as pl
 
     if kind not in get_args(Kind):
-        raise InvalidOption("kind", f"expected prescription, psf or edge, got {kind!r}")
-    made = [import_measured(path, cast(Kind, kind), pitch_um, folder) for path in paths]
-    return pl.DataFrame(
-        [{"lens": entry.name, "pitch_um": entry.about.pitch_um, "quality": entry.quality} for entry in made]
-    )
+        raise InvalidOption("kind", f"{option('as', None)}: expected prescription, psf or edge, got {kind!r}")
+    names = [path.stem for path in paths]
+    for path in paths:
+        if names.count(path.stem) > 1:
+            raise SoritesError(f"two files would become the lens {path.stem!r}; rename one of them")
+    rows, errors = [], []
+    for path in paths:
+        try:
+            entry = import_measured(path, cast(Kind, kind), pitch_um, folder)
+        except InvalidOption:
+            raise
+        except SoritesError as error:
+            errors.append(error)
+            rows.append((path.stem, False, None, None, str(error)))
+        else:
+            rows.append((entry.name, True, entry.about.pitch_um, entry.quality, ""))
+    if len(errors) == len(rows) and errors:
+        raise errors[0]
+    schema = {"lens": pl.String, "accepted": pl.Boolean, "pitch_um": pl.Float64, "quality": pl.Float64}
+    return pl.DataFrame(rows, {**schema, "reason": pl.String}, orient="row")
+
+
+def _tell_background(path: Path, stack: Array) -> None:
+    """Notify if the border of a PSF is not dark."""
+    sides = stack[..., [0, -1], :], stack[..., [0, -1]]
+    rims = np.concatenate([side.reshape(*stack.shape[:-2], -1) for side in sides], axis=-1)
+    share = float((rims.mean(-1) / stack.max((-2, -1))).max())
+    if share > BORDER:
+        tell(
+            Notice(
+                f"{path}: the border of the PSF has {100 * share:.0f} % of its peak, which counts as blur."
+                " Subtract the background, or measure a larger area",
+                code="background",
+                path=str(path),
+                share=share,
+            )
+        )
 
 
 def read_stack(path: Path) -> Array:
@@ -103,12 +157,18 @@ def read_stack(path: Path) -> Array:
     except Exception as error:  # whatever a reader raises for a damaged file
         raise SoritesError(f"{path} cannot be read: {error}") from error
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
-        raise SoritesError(f"{path}: expected an array of real numbers")
+        found = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+        raise SoritesError(f"{path}: expected an array of real numbers, got {found}")
     return np.asarray(array, np.float64)
 
 
 def _numpy(path: Path) -> Any:
-    return np.load(path, allow_pickle=False)
+    try:
+        return np.load(path, allow_pickle=False)
+    except ValueError as error:
+        raise SoritesError(
+            f"{path} holds no plain array: {error}. Save numbers: np.save(FILE, np.asarray(psf, float))"
+        ) from error
 
 
 def _matlab(path: Path) -> Any:
@@ -130,18 +190,28 @@ def _torch(path: Path) -> Any:
         import torch
     except ImportError:
         raise MissingExtra("reading PSFs saved by torch", "torch") from None
-    stored = torch.load(path, weights_only=True, map_location="cpu")
+    try:
+        stored = torch.load(path, weights_only=True, map_location="cpu")
+    except pickle.UnpicklingError as error:  # its message tells how to run the file's code
+        raise SoritesError(
+            f"{path} holds Python objects, which are not loaded because they can run code. Save a tensor:"
+            " torch.save(torch.as_tensor(psf), FILE)"
+        ) from error
     if isinstance(stored, dict):
         stored = _only({name: value for name, value in stored.items() if hasattr(value, "numpy")}, path)
     return stored.detach().float().numpy() if isinstance(stored, torch.Tensor) else stored
 
 
 def _only(arrays: dict[str, Any], path: Path) -> Any:
-    """Return the only array of a file."""
-    if len(arrays) != 1:
+    """Return the only array of a file, or the one that is named ``psf``."""
+    named = [array for name, array in arrays.items() if name.lower() == ARRAY]
+    if len(arrays) != 1 and len(named) != 1:
         names = ", ".join(sorted(arrays)) or "none"
-        raise SoritesError(f"{path}: expected one array of PSFs, found {len(arrays)} ({names})")
-    return next(iter(arrays.values()))
+        raise SoritesError(
+            f"{path}: expected one array of PSFs, or one named {ARRAY}, found {len(arrays)} ({names})."
+            " Structs, cells and nested dictionaries are not searched"
+        )
+    return named[0] if len(named) == 1 else next(iter(arrays.values()))
 
 
 def edge_kernels(path: Path) -> Array:
@@ -187,18 +257,34 @@ def _in_mm(curve: Array, pitch_um: float) -> Array:
 def _places(stack: Array) -> Array:
     """Return PSFs at the thirteen places of a lens (place, colour, y, x)."""
     leading, count = stack.shape[:-2], len(POSITIONS)
+    if stack.ndim < 2:
+        raise SoritesError(f"expected PSFs of shape {SHAPES}, got {stack.shape}")
     if leading in ((), (3,)):
         return np.broadcast_to(stack, (count, 3, *stack.shape[-2:]))
     if leading == (count, 3):
         return stack
     if leading != (len(FIELDS), 3):
-        raise SoritesError(f"expected PSFs of shape {SHAPES}, got {stack.shape}")
+        raise SoritesError(f"expected PSFs of shape {SHAPES}, got {stack.shape}{_order(stack.shape)}")
     square = np.array([[_square(plane) for plane in colours] for colours in stack])
     made = []
     for at, (field, azimuth) in enumerate(POSITIONS):
         own = square[FIELDS.index(field)]
         made.append(own if not at else _turned(own, azimuth))
     return np.array(made)
+
+
+def _order(shape: tuple[int, ...]) -> str:
+    """Return what to type if an array has its colours, or fields, last or has no colours."""
+    places = (len(FIELDS), len(POSITIONS))
+    if len(shape) == 3 and shape[2] == 3:
+        return ". Colours come first: np.moveaxis(psf, 2, 0), or permute(psf, [3 1 2]) in MATLAB"
+    if len(shape) == 4 and shape[2] == 3 and shape[3] in places:
+        return (
+            ". Fields and colours come first: psf.transpose(3, 2, 0, 1), or permute(psf, [4 3 1 2]) in MATLAB"
+        )
+    if len(shape) == 3 and shape[0] in places:
+        return ". For the same PSF in all colours: np.repeat(psf[:, None], 3, 1)"
+    return ""
 
 
 def _turned(kernel: Array, azimuth: int) -> Array:

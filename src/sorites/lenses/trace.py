@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Glasses = Mapping[str, tuple[float, float, float]]
 # Endings of prescriptions that are looked for in folders: Zemax, CODE V, OSLO. (.json may be anything.)
 ENDINGS = (".zmx", ".seq", ".len")
+# Endings of measurements, which are imported in another way.
+MEASURED = (".npy", ".mat", ".pt", ".pth", ".png", ".jpg", ".jpeg", ".tif", ".tiff")
 # Increment when tracing the same prescription gives a different entry.
 TRACING = 6
 
@@ -188,13 +190,18 @@ def read_lens(path: str, glasses: Glasses | None = None) -> Lens:
     from sorites.optics.tracing.assembly import OBJECTIVES, build, from_optiland, objective
     from sorites.optics.tracing.codev import parse_seq
     from sorites.optics.tracing.oslo import parse_len
-    from sorites.optics.tracing.prescription import parse, read
+    from sorites.optics.tracing.prescription import Refused, parse, read
 
     if path in OBJECTIVES:
         return objective(path)
     ending = Path(path).suffix.lower()
     if ending == ".json":
         return from_optiland(Path(path))
+    if ending in MEASURED:
+        raise Refused(
+            f"a {ending} file is no prescription; measured PSFs need {option('as', 'psf')} and"
+            f" {option('pitch_um', '3.5')}, a photograph of an edge {option('as', 'edge')}"
+        )
     parse_with = {".seq": parse_seq, ".len": parse_len}.get(ending, parse)
     return build(read(Path(path), parse_with), as_glasses(glasses))
 

@@ -15,6 +15,7 @@ from sorites.analysis.features import Features, Vectors
 from sorites.analysis.filter.filtering import FilterRecord
 from sorites.analysis.uncertainty.kept import Logits
 from sorites.core import CLEAN, SHIFTS, ImageU8, Metric, SettingValue, Shift
+from sorites.core.compositions import LEVEL
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, class_name
 from sorites.evaluation.combine import combine, distinct_names, renamed, renamed_parts, renamed_rows
@@ -23,7 +24,7 @@ from sorites.evaluation.storage.explanations import Explanations
 from sorites.evaluation.storage.schema import DialRecord, ModelFit, RunRecord
 from sorites.evaluation.storage.variants import base_shift, distinct_conditions, with_conditions, with_names
 from sorites.metrics.camera import splits_of
-from sorites.suites.suite import Suite
+from sorites.suites.suite import Composition, Suite
 
 UNTOUCHED = pl.col("shift") == CLEAN
 Remake = Callable[[str, str, SettingValue], ImageU8]
@@ -143,8 +144,20 @@ class View:
         """The registered names of the shifts that are kept apart under several names."""
         return {new: old for run in self.runs for old, new in run.conditions.items()}
 
+    @functools.cached_property
+    def cameras(self) -> Mapping[str, Composition]:
+        """The named cameras of the suites (several shifts with one severity), by their names on the page."""
+        return {
+            run.conditions.get(camera.name, camera.name): camera
+            for run in self.runs
+            if run.record is not None
+            for camera in run.record.suite.compose
+        }
+
     def unit(self, shift: str) -> str:
         """Return the unit of a shift's severity, or an empty string for a captured shift."""
+        if shift in self.cameras:
+            return LEVEL
         dial = self.shift_named(shift) or self.own_dials.get(shift)
         return re.sub(r"\bum\b", "µm", dial.unit if dial is not None else "")
 

@@ -8,11 +8,11 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import (
@@ -243,6 +243,7 @@ class Composition(Strict):
 
 
 AnyDial = Dial | Grid | Composition
+Several = TypeVar("Several", Grid, Composition)
 
 
 def _axis(text: str) -> dict[str, Any]:
@@ -545,22 +546,29 @@ class Suite(Strict):
 
     def _selected_grids(
         self, shifts: Sequence[str], levels: Sequence[int], grid: Sequence[str]
-    ) -> list[dict[str, Any]]:
-        """Return the grids: those given, or the suite's own if no shift is given either."""
+    ) -> list[Grid]:
+        """Return the grids: those given, whose shifts have the options that they have in the suite, or the
+        suite's own if no shift is given either.
+        """
         try:
             given = [Grid.model_validate(text) for text in grid]
         except ValidationError as error:
             raise SoritesError("\n".join(f"grid: {line}" for line in problems(error, Grid))) from error
+        own = {dial.name: dial.options for dial in self.shifts}
+        given = [
+            _each(one, lambda dial: _having(dial, {**own.get(dial.name, {}), **dial.options}))
+            for one in given
+        ]
         chosen = given or ([] if shifts else self.grid)
-        return [_with_levels(one, levels).model_dump() for one in chosen]
+        return [_with_levels(one, levels) for one in chosen]
 
     def _selected_cameras(
         self, shifts: Sequence[str], levels: Sequence[int], grid: Sequence[str]
-    ) -> list[dict[str, Any]]:
+    ) -> list[Composition]:
         """Return the named cameras: those among ``shifts``, or all if neither a shift nor a grid is given."""
         all_ = not shifts and not grid
         chosen = [camera for camera in self.compose if all_ or camera.name in shifts]
-        return [{**camera.model_dump(), **({"levels": tuple(levels)} if levels else {})} for camera in chosen]
+        return [camera.model_copy(update={"levels": tuple(levels)} if levels else {}) for camera in chosen]
 
     def _selected_scorers(self, added: Sequence[str], only: Sequence[str]) -> dict[str, Any]:
         """Return the scorers that change: further ones, or others instead of the suite's own."""
@@ -600,7 +608,8 @@ class Suite(Strict):
                 ``shifts``, nothing else is applied.
             scorers: Scorers to compute besides those of the suite.
             only_scorers: Scorers to compute instead of those of the suite, including ``scorers_if_fitted``.
-            options: Options for every shift of the suite that has one of that name.
+            options: Options for every shift of the suite that has one of that name, alone, in grids and in
+                named cameras.
             plain: Other fields of the suite.
 
         Raises:
@@ -609,15 +618,18 @@ class Suite(Strict):
         dials = self._selected_dials(shifts, levels, severities, grid)
         grids = self._selected_grids(shifts, levels, grid)
         cameras = self._selected_cameras(shifts, levels, grid)
-        dials = _with_options(
-            dials, {key: value for key, value in (options or {}).items() if value is not None}
-        )
+        wanted = {key: value for key, value in (options or {}).items() if value is not None}
+        _check_options([*dials, *(dial for one in (*grids, *cameras) for dial in one.shifts)], wanted)
+        dials = [_having(dial, wanted) for dial in dials]
+        grids = [_each(one, lambda dial: _having(dial, wanted)) for one in grids]
+        cameras = [_each(one, lambda dial: _having(dial, wanted)) for one in cameras]
         changed = {key: value for key, value in plain.items() if value is not None and value != ()}
         changed |= self._selected_scorers(scorers, only_scorers)
         base = self.model_dump()
         if changed.get("source", self.source) != self.source:
             base["limit"] = None
-        changed |= {"shifts": [d.model_dump() for d in dials], "grid": grids, "compose": cameras}
+        parts = {"shifts": dials, "grid": grids, "compose": cameras}
+        changed |= {key: [one.model_dump() for one in several] for key, several in parts.items()}
         return parse({**base, **changed}, self.name)
 
 
@@ -663,20 +675,27 @@ def _scorer_name(entry: Any) -> Any:
     return core.scorer_name(entry["name"], {key: value for key, value in entry.items() if key != "name"})
 
 
-def _with_options(dials: Sequence[Dial], options: Mapping[str, Any]) -> list[Dial]:
-    configured, used = [], set[str]()
-    for dial in dials:
-        accepted = {k: v for k, v in options.items() if k in _options_of(dial)}
-        used |= accepted.keys()
-        configured.append(dial.model_copy(update={"options": {**dial.options, **accepted}}))
-    if options.keys() - used:
-        key = min(options.keys() - used)
+def _check_options(dials: Sequence[Dial], options: Mapping[str, Any]) -> None:
+    """Raise an error for an option that none of the shifts has."""
+    known = {dial.name: _options_of(dial) for dial in dials}
+    unknown = options.keys() - {key for keys in known.values() for key in keys}
+    if unknown:
         available = (
-            "; ".join(f"{dial.name} has {', '.join(_options_of(dial)) or 'none'}" for dial in dials)
+            "; ".join(f"{name} has {', '.join(keys) or 'none'}" for name, keys in known.items())
             or "it names no shift"
         )
-        raise SoritesError(f"no shift of the suite has an option {key!r}: {available}")
-    return configured
+        raise SoritesError(f"no shift of the suite has an option {min(unknown)!r}: {available}")
+
+
+def _having(dial: Dial, options: Mapping[str, Any]) -> Dial:
+    """Return a shift with those of the options that it has."""
+    accepted = {key: value for key, value in options.items() if key in _options_of(dial)}
+    return dial.model_copy(update={"options": {**dial.options, **accepted}})
+
+
+def _each(several: Several, changed: Callable[[Dial], Dial]) -> Several:
+    """Return a grid or a named camera with each of its shifts changed."""
+    return several.model_copy(update={"shifts": tuple(map(changed, several.shifts))})
 
 
 def _options_of(dial: Dial) -> list[str]:

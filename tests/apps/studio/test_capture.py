@@ -12,14 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.apps.studio.conftest import GRID, capture_of
+from PIL import Image as Pillow
+from tests.apps.studio.conftest import GRID, STAGE, capture_of
+from tests.conftest import scene
 
 from sorites import core
 from sorites.apps.studio.cameras import differences
 from sorites.apps.studio.ccapi import Calls, CcapiCamera
 from sorites.apps.studio.devices import Devices
-from sorites.apps.studio.folder import CaptureFolder
-from sorites.apps.studio.references import Reference
+from sorites.apps.studio.folder import CaptureFolder, suspicious, to_retake
+from sorites.apps.studio.references import Reference, references
 from sorites.apps.studio.screen.server import Shown, render_screen
 from sorites.apps.studio.session import missing_shots
 from sorites.apps.studio.virtual.camera import VirtualCamera
@@ -112,6 +114,32 @@ def test_it_goes_on_where_it_was_and_mends_what_was_damaged(
     assert capture.taken == 8 + 1
     assert devices.virtual is not None
     check_whole(folder, held, devices.virtual.camera)
+
+
+def test_an_over_exposed_automatic_photograph_is_taken_again_twice_then_marked(
+    tmp_path: Path, devices: Devices, held: list[Reference]
+) -> None:
+    """A pale image fills little of a dark frame, so the meter makes it white: nothing can be compared."""
+    pale = 225 + scene(1, STAGE[1], STAGE[0]) // 9
+    path = tmp_path / "pale" / "n01440764" / "p0.png"
+    path.parent.mkdir(parents=True)
+    Pillow.fromarray(pale).save(path)
+    space = labels(["n01440764", "n01443537"])
+    shown = references(core.source(f"folder:{tmp_path / 'pale'}", space), space)
+    folder = CaptureFolder(tmp_path / "auto", "test", camera_grid.Grid((), shots=2, lights=("off",)))
+    folder.prepare(shown)
+    capture = capture_of(folder, devices)
+    capture.run(shown)
+    assert (capture.taken, capture.repeated) == (6, 4)
+    done = folder.done()
+    assert missing_shots(folder, shown) == 0
+    assert {(shot.retakes, shot.correlation) for shot in done.values()} == {(2, 0.0)}
+    assert suspicious(folder).keys() == to_retake(folder) == done.keys()
+    failed = [line["why"] for line in read_log(folder.log, "") if line["event"] == "failed"]
+    assert failed == [next(iter(suspicious(folder).values()))] * 4
+    again = capture_of(folder, devices)
+    again.run(shown)
+    assert again.taken == 0, "a marked photograph is not taken again unless it is asked for"
 
 
 LONGER = ("busy", "drop", "duplicate", "late", "truncate", "flat", "full", "wrong_exif")

@@ -47,4 +47,6 @@ def test_a_black_or_white_photograph_says_nothing(value: int) -> None:
     match = likeness(np.full_like(image, value), image)
     assert match.correlation is None
     assert match.problem is None
-    assert likeness(np.full_like(image, value), image, metered=True).problem is not None
+    metered = likeness(np.full_like(image, value), image, metered=True)
+    assert (metered.level, metered.correlation) == (value, 0)
+    assert metered.problem is not None

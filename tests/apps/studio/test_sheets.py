@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import httpx
 import numpy as np
 import pytest
@@ -118,9 +120,22 @@ def test_photographs_are_rectified_again_from_the_cameras_files(
     assert rectify_again(folder) == Rectified((), len(paths), {})
     (folder.root / paths[0]).unlink()
     (folder.root / paths[1]).write_bytes(b"damaged")
-    assert set(rectify_again(folder).changed) == set(paths[:2])
+    announced, ticks = list[int](), list[int]()
+
+    def bar(name: str, steps: int) -> Callable[[int], None]:
+        announced.append(steps)
+        return ticks.append
+
+    assert set(rectify_again(folder, bar=bar).changed) == set(paths[:2])
+    assert announced == [sum(ticks)] == [len(paths)], "deleted and damaged photographs count too"
     assert {path: (folder.root / path).read_bytes() for path in paths} == content
     check_capture(folder.root)
+    name, image = images_of(folder)[0]
+    image.rename(folder.root / "aside")
+    done = rectify_again(folder)
+    assert {path for path in paths if name in path} == done.left_out.keys()
+    assert done.same == len(paths) - len(done.left_out)
+    (folder.root / "aside").rename(image)
     # The camera moved after its calibration: the log has a homography that does not fit, and then one that does.
     path = next(path for path, shot in folder.done().items() if (shot.correlation or 0) > 0.8)
     shot, log = folder.done()[path], folder.open_log(SHOTS)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -12,6 +13,7 @@ from sorites.core import CLEAN
 from sorites.reports.components import charts
 from sorites.reports.section import SECTIONS
 from sorites.reports.view import RunView, merge
+from sorites.suites.suite import load
 
 
 def drawn(run: RunView, section: str) -> list[dict[str, Any]]:
@@ -91,6 +93,19 @@ def test_ticks_are_round_and_reach_the_end(run: RunView, top: float) -> None:
     step = ticks[1]
     assert top - ticks[-1] < step
     assert round(step / 10 ** math.floor(math.log10(step) + 1e-9), 6) in (1, 2, 2.5, 5)
+
+
+def test_a_named_camera_is_described_by_its_stages(run: RunView) -> None:
+    assert run.record is not None
+    suite = run.record.suite.model_copy(update={"compose": load("isp").compose})
+    record = run.record.model_copy(update={"suite": suite})
+    view = merge([replace(run, record=record)])
+    text = charts.about(view, "phone")
+    stages = ["coma 0.5 to 3", "iso_noise 2 to 10", "mosaic 0.8 to 1", "denoise", "sharpen", "jpeg 15 to 80"]
+    assert [text.find(stage) for stage in stages] == sorted(text.find(stage) for stage in stages)
+    assert "coma 0.5 to 3" in text
+    assert "level 1 to 5" in text
+    assert charts.axis_name(view, "phone") == "level … of 5"
 
 
 def test_a_model_has_one_pen_on_the_whole_page(run: RunView) -> None:

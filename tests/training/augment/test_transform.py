@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from sorites.core.compute.torch_tools import import_with_torchvision
 from sorites.core.errors import SoritesError
 from sorites.training import AugMix, ImageTransform, OpticsAugment
 from sorites.training.augment import Flip, NoAugment
@@ -164,11 +165,8 @@ def test_a_subclass_of_tensors_is_kept(kind):
 
 
 def test_a_pipeline_of_torchvision_keeps_its_boxes_and_tensors():
-    try:
-        from torchvision import tv_tensors
-        from torchvision.transforms import v2
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"torchvision does not load: {error}")
+    tv_tensors = import_with_torchvision("torchvision.tv_tensors", "a test", "timm")
+    v2 = import_with_torchvision("torchvision.transforms.v2", "a test", "timm")
     given = tv_tensors.Image(KINDS["tensor"](image()))
     boxes = tv_tensors.BoundingBoxes([[1, 2, 11, 12]], format="XYXY", canvas_size=(32, 32))
     pipeline = v2.Compose([v2.RandomHorizontalFlip(1.0), OPTICS, v2.ToDtype(torch.float32, scale=True)])
@@ -177,6 +175,40 @@ def test_a_pipeline_of_torchvision_keeps_its_boxes_and_tensors():
     assert type(target["boxes"]) is tv_tensors.BoundingBoxes
     assert target["boxes"].tolist() == [[21, 2, 31, 12]]
     assert target["labels"].tolist() == [3]
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (2, 3, 32, 32)])
+def test_an_augmentation_keeps_a_subclass_of_tensors(shape):
+    plain, moves = torch.rand(shape), OpticsAugment(scaled=4)
+    moves.seed(1)
+    moved = moves(plain.as_subclass(TaggedImage))
+    assert type(moved) is TaggedImage
+    moves.seed(1)
+    assert torch.equal(moved.as_subclass(torch.Tensor), moves(plain))
+    assert type(moves.eval()(plain.as_subclass(TaggedImage))) is TaggedImage
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (torch.zeros(3, 32, 40, dtype=torch.uint8), r"uint8 of shape \(3, 32, 40\)"),
+        (torch.zeros(1, 32, 40), r"\(1, 32, 40\)"),
+        (torch.zeros(32, 40), r"\(32, 40\)"),
+        (np.zeros((32, 40, 3), np.uint8), "ndarray"),
+    ],
+)
+def test_a_refusal_has_the_shape_that_was_given_and_what_takes_it(given, named):
+    with pytest.raises(SoritesError, match=named + r".*ImageTransform\(OpticsAugment"):
+        OpticsAugment(scaled=4)(given)
+
+
+def test_targets_batches_and_nested_samples_are_refused_with_what_takes_them():
+    with pytest.raises(SoritesError, match="as_torchvision"):
+        OpticsAugment(scaled=4)(torch.zeros(3, 32, 32), {"boxes": []})
+    with pytest.raises(SoritesError, match="as_torchvision"):
+        OPTICS({"image": image()})
+    with pytest.raises(SoritesError, match="batch"):
+        OPTICS(torch.zeros(2, 3, 32, 32))
 
 
 def test_a_single_tensor_is_a_batch_of_one():

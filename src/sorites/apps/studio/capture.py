@@ -104,6 +104,7 @@ class Capture:
 
     Attributes:
         taken: Number of shots in this run.
+        repeated: How many of them were taken again because an earlier photograph did not match its image.
         seconds: Time spent by kind of work.
     """
 
@@ -115,6 +116,7 @@ class Capture:
     options: Options = Options()
     say: Say = lambda text: None
     taken: int = 0
+    repeated: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     _calibration: Calibration | None = None
     _images: int = 0
@@ -236,6 +238,7 @@ class Capture:
         taken = Taken(shot, image, shown, self._calibration, attempt, failures, retakes)
         self._waiting.append((pool.submit(self._keep, taken, log), taken))
         self.taken += 1
+        self.repeated += int(retakes > 0)
 
     def _confirm(self, reference: Reference, log: Log) -> Shown:
         """Return what the screen shows; calibrate and show the image again if its window changed."""

@@ -1,5 +1,5 @@
 """Open, find and describe devices: cameras ``virtual``, ``ccapi:URL``, ``ptp``, ``uvc:PLACE``,
-``libcamera:NUMBER``, and lamps ``hue:IP``, ``hue1:IP``, ``none``.
+``libcamera:NUMBER``, and lamps ``hue:IP``, ``hue1:IP`` (``hue:IP/3,desk`` for some of its lamps), ``none``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import command, option
 
 CAMERAS = ("ccapi:URL", "ptp", "uvc:PLACE", "libcamera:NUMBER", "virtual")
-LAMPS = ("hue:IP", "hue1:IP", "virtual", "none")
+LAMPS = ("hue:IP", "hue1:IP", "hue:IP/LAMP,LAMP", "virtual", "none")
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,36 @@ class DeviceOptions:
     fingerprint: str | None = None
     look: Look = field(default_factory=Look)
     settle_s: float = 2.0
-    only: tuple[str, ...] = ()
     megapixels: float = MEGAPIXELS
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class LampSpec:
+    """Parsed lamps: kind, address of the bridge, and ids or names of its lamps (all if empty)."""
+
+    kind: str
+    host: str = ""
+    only: tuple[str, ...] = ()
+
+
+def lamp_spec(text: str) -> LampSpec:
+    """Parse the lamps of an option, such as ``hue1:192.168.1.30/3,desk``.
+
+    Raises:
+        SoritesError: The address is missing, or there is a slash without lamps.
+    """
+    kind, _, rest = text.partition(":")
+    if kind not in ("hue", "hue1"):
+        return LampSpec(text)
+    host, slash, names = rest.partition("/")
+    only = tuple(name.strip() for name in names.split(",") if name.strip())
+    if not host or (slash and not only) or host in ("http:", "https:"):
+        raise SoritesError(
+            f"{option('lamps', None)}: expected the bridge's address, such as {kind}:192.168.1.30, or with"
+            f" some of its lamps {kind}:192.168.1.30/3,desk, got {text!r}"
+        )
+    return LampSpec(kind, host, only)
 
 
 @dataclass
@@ -104,15 +131,14 @@ def check_specs(options: DeviceOptions) -> None:
             ("ccapi", "ptp", "uvc", "libcamera", "virtual"),
             f"There are {', '.join(CAMERAS)}.",
         )
-    if options.lamps not in ("virtual", "none") and options.lamps.partition(":")[0] not in ("hue", "hue1"):
+    kind = lamp_spec(options.lamps).kind
+    if kind not in ("virtual", "none", "hue", "hue1"):
         raise UnknownName(
             "lamps",
-            options.lamps.partition(":")[0],
+            kind.partition(":")[0],
             ("hue", "hue1", "virtual", "none"),
             f"There are {', '.join(LAMPS)}.",
         )
-    if options.lamps.partition(":")[0] in ("hue", "hue1") and not options.lamps.partition(":")[2]:
-        raise SoritesError(f"expected the bridge's address, such as {options.lamps.strip(':')}:192.168.1.30")
 
 
 def check_mixture(options: DeviceOptions) -> None:
@@ -148,28 +174,28 @@ def open_camera(spec: str, fingerprint: str | None = None, virtual: VirtualStudi
 
 
 def open_lamps(options: DeviceOptions, virtual: VirtualStudio | None = None) -> Lamps | NoLamps:
-    kind, _, host = options.lamps.partition(":")
-    if kind == "none":
+    wanted = lamp_spec(options.lamps)
+    if wanted.kind == "none":
         return NoLamps()
     from sorites.apps.studio.hue import HueV1, HueV2, client, load_key
 
-    if kind == "virtual":
+    if wanted.kind == "virtual":
         if virtual is None:
             raise SoritesError("the virtual lamps need the virtual studio")
         return Lamps(
             HueV1(client(virtual.bridge.host, False)[0], virtual.bridge.new_key()),
             options.look,
             0.0,
-            options.only,
         )
-    stored = load_key(host)
+    stored = load_key(wanted.host)
     if "key" not in stored:
         pairing = command("studio check", lamps=options.lamps, pair=True)
-        raise SoritesError(f"the bridge at {host} is not paired yet. Run: {pairing}")
-    http, _ = client(host, kind == "hue", options.fingerprint or stored.get("fingerprint"))
+        raise SoritesError(f"the bridge at {wanted.host} is not paired yet. Run: {pairing}")
+    secure = wanted.kind == "hue"
+    http, _ = client(wanted.host, secure, options.fingerprint or stored.get("fingerprint"))
     try:
-        bridge = HueV2(http, stored["key"]) if kind == "hue" else HueV1(http, stored["key"])
-        return Lamps(bridge, options.look, options.settle_s, options.only)
+        bridge = HueV2(http, stored["key"]) if secure else HueV1(http, stored["key"])
+        return Lamps(bridge, options.look, options.settle_s, wanted.only)
     except BaseException:
         http.close()
         raise
@@ -183,12 +209,12 @@ def pair_bridge(lamps: str, say: Callable[[str], None], wait: float = 30.0) -> s
     """
     from sorites.apps.studio.hue import client, pair, store_key
 
-    kind, _, host = lamps.partition(":")
-    if kind not in ("hue", "hue1"):
+    wanted = lamp_spec(lamps)
+    if wanted.kind not in ("hue", "hue1"):
         raise SoritesError(f"{option('pair')} needs a bridge, such as {option('lamps', 'hue:192.168.1.30')}")
-    http, fingerprint = client(host, kind == "hue")
+    http, fingerprint = client(wanted.host, wanted.kind == "hue")
     try:
-        store_key(host, pair(http, wait, say), fingerprint)
+        store_key(wanted.host, pair(http, wait, say), fingerprint)
     finally:
         http.close()
     return fingerprint or ""
@@ -325,8 +351,10 @@ def lamp_lines(options: DeviceOptions, virtual: VirtualStudio | None) -> Iterato
     lamps = open_lamps(options, virtual)
     try:
         for light in ("on", "off"):
-            for state in lamps.set(light).values():
-                yield f"  {state.name}: {'on' if state.on else 'off'}, {state.brightness:.0f} %, read back"
+            for id_, state in lamps.set(light).items():
+                now = "on" if state.on else "off"
+                yield f"  {id_} {state.name}: {now}, {state.brightness:.0f} %, read back"
+        yield from (f"  {id_} {name}: not used" for id_, name in lamps.unused.items())
     finally:
         lamps.close()
 

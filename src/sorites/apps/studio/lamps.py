@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from sorites.core.errors import SoritesError
@@ -64,17 +65,27 @@ class Lamps:
         look: Brightness and colour of lamps that are on.
         settle_s: Seconds until their light is steady.
         only: Ids or names of the lamps to use; all by default.
+
+    Attributes:
+        ids: Ids of the lamps that are used.
+        unused: Names of the other lamps of the bridge, by id; they are never switched.
+
+    Raises:
+        SoritesError: The bridge has no lamps, or not all of the named ones.
     """
 
     def __init__(self, bridge: Bridge, look: Look, settle_s: float = 2.0, only: tuple[str, ...] = ()) -> None:
         self._bridge, self._look, self._settle_s = bridge, look, settle_s
         states = bridge.states()
-        self.ids = tuple(id_ for id_, state in states.items() if not only or {id_, state.name} & set(only))
-        if not self.ids:
-            available = ", ".join(state.name for state in states.values()) or "none"
+        known = {name for id_, state in states.items() for name in (id_, state.name)}
+        missing = [name for name in only if name not in known]
+        if missing or not states:
+            available = ", ".join(f"{id_} ({state.name})" for id_, state in states.items()) or "none"
             raise SoritesError(
-                f"the bridge has no lamp named {', '.join(only) or 'anything'}; it has {available}"
+                f"the bridge has no lamp named {', '.join(missing) or 'anything'}; its lamps are {available}"
             )
+        self.ids = tuple(id_ for id_, state in states.items() if not only or {id_, state.name} & set(only))
+        self.unused = {id_: state.name for id_, state in states.items() if id_ not in self.ids}
         self._light = ""
 
     def set(self, light: str) -> Mapping[str, LampState]:
@@ -125,6 +136,8 @@ class Lamps:
 
 class NoLamps:
     """A room without controllable lamps; states are empty."""
+
+    unused: Mapping[str, str] = MappingProxyType({})
 
     def set(self, light: str) -> Mapping[str, LampState]:
         """Do nothing."""

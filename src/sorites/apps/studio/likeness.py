@@ -40,21 +40,23 @@ class Likeness:
     """How well a photograph matches its reference.
 
     Attributes:
-        correlation: Rank correlation; None if the photograph is black or white, 0 if it
-            is uniform for another reason.
+        correlation: Rank correlation; None if the photograph is black or white, as manual settings may be,
+            0 if it is uniform for another reason.
+        level: Mean value, from 0 to 255, of a uniform photograph whose correlation is 0.
         moved: Displacement (right, down) in percent of the longer side at which both match clearly better.
     """
 
     correlation: float | None
     moved: tuple[float, float] | None = None
+    level: float | None = None
 
     @property
     def problem(self) -> str | None:
         """Description of the mismatch, or None."""
         if self.moved is not None:
             return f"the image is displaced by {self.moved[0]:+.0f} % and {self.moved[1]:+.0f} % of its size"
-        if self.correlation == 0:
-            return "the photograph is uniform: over-exposed, covered, or of something else"
+        if self.level is not None:
+            return _uniform(self.level)
         if self.correlation is not None and self.correlation < MIN_CORRELATION:
             return f"the photograph does not show its image (correlation {self.correlation:.2f})"
         return None
@@ -77,8 +79,11 @@ def likeness(photograph: ImageU8, reference: ImageU8, metered: bool = False) -> 
     taken, shown = _cells(photograph, size), _cells(reference, size)
     at_place = _correlation(taken, shown)
     if at_place is None:
-        unexplained = metered or BLACK < taken.mean() < WHITE
-        return Likeness(0.0 if unexplained and shown.std(axis=(0, 1)).max() >= MIN_SPREAD else None)
+        level = float(taken.mean())
+        unexplained = metered or BLACK < level < WHITE
+        if unexplained and shown.std(axis=(0, 1)).max() >= MIN_SPREAD:
+            return Likeness(0.0, level=level)
+        return Likeness(None)
     if at_place > GOOD_CORRELATION:
         return Likeness(at_place)
     best, moved = _best_move(taken, shown)
@@ -93,6 +98,15 @@ def _grid(width: int, height: int) -> tuple[int, int]:
 def _cells(image: ImageU8, size: tuple[int, int]) -> Cells:
     """Return the means over the cells of the grid, which removes most noise."""
     return np.asarray(Pillow.fromarray(image).resize(size, Pillow.Resampling.BOX), np.float64)
+
+
+def _uniform(level: float) -> str:
+    """Describe a photograph that has one value everywhere."""
+    if level >= WHITE:
+        return "the photograph is all white, so it cannot be compared: over-exposed, or of something bright"
+    if level <= BLACK:
+        return "the photograph is all black, so it cannot be compared: under-exposed, or the screen is dark"
+    return "the photograph is uniformly grey: the screen is covered, or something else is in front of it"
 
 
 def _correlation(taken: Cells, shown: Cells) -> float | None:

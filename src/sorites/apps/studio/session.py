@@ -108,14 +108,15 @@ class Summary:
         root: Folder of the capture.
         images: Number of images.
         wanted: Number of photographs in the folder.
-        taken: Number of photographs taken now.
+        taken: Number of photographs taken now, those that were taken again included.
         seconds: Duration.
         parts: Time spent by kind of work.
         kept_bytes: Mean size of a rectified photograph.
         camera_bytes: Mean size of a camera file.
         camera_s: Time that the virtual camera itself took.
-        suspicious: Photographs that do not match their reference and that no reviewer has seen, by path, with
-            the reason.
+        suspicious: Photographs that do not match their reference, or cannot be compared with it, and that no
+            reviewer has seen, by path, with the reason.
+        repeated: How many were taken again because an earlier photograph did not match.
     """
 
     root: Path
@@ -130,19 +131,22 @@ class Summary:
     suspicious: Mapping[str, str] = field(default_factory=dict)
     classes: frozenset[str] = frozenset()
     """Class folders of the images."""
+    repeated: int = 0
 
     def lines(self) -> list[str]:
         """Return a summary as text lines."""
+        repeated = f", {self.repeated} of them because an earlier one did not match" if self.repeated else ""
         lines = [
             f"{self.wanted} photographs of {self.images} images are in {self.root}; {self.taken} were"
-            " taken now"
+            f" taken now{repeated}"
         ]
         if self.suspicious:
             path, reason = next(iter(self.suspicious.items()))
             look = command("studio review", str(self.root))
             lines.append(
-                f"{len(self.suspicious)} of them do not match their image, for example {path}: {reason}. They"
-                f" are marked in {look}; to take them again, repeat the command with {option('reshoot')}"
+                f"{len(self.suspicious)} photographs do not match their image or cannot be compared with it,"
+                f" for example {path}: {reason}. They are marked in {look}, where you can accept them; to"
+                f" take them again, repeat the command with {option('reshoot')}"
             )
         if self.taken:
             seconds_per_shot = self.seconds / self.taken
@@ -230,6 +234,7 @@ def _summary(
         else None
     )
     taken, parts = (capture.taken, capture.seconds) if capture is not None else (0, {})
+    repeated = capture.repeated if capture is not None else 0
     return Summary(
         folder.root,
         len(references),
@@ -242,4 +247,5 @@ def _summary(
         spent,
         undecided(folder),
         frozenset(reference.folder for reference in references),
+        repeated,
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from sorites.core import SHIFTS
+from sorites.core.types import STAGES
 from sorites.reports.components.markup import (
     DASH,
     EMPTY,
@@ -27,6 +29,7 @@ from sorites.reports.components.markup import (
 )
 from sorites.reports.components.severities import reading_of
 from sorites.reports.view import View
+from sorites.suites.suite import Composition
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -293,11 +296,26 @@ def card(shift: str, *parts: object) -> Html:
 
 def about(view: View, shift: str) -> Html:
     """Return the description of a shift, with names in double backquotes set as code."""
+    if shift in view.cameras:
+        return tag("p", _camera_parts(view.cameras[shift]), cls="about")
     registered = view.shift_named(shift)
     if registered is None or not registered.about:
         return EMPTY
     pieces = re.sub(r"\bum\b", "µm", registered.about).split("``")
     return tag("p", *(tag("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)), cls="about")
+
+
+def _camera_parts(camera: Composition) -> str:
+    """Describe a named camera by its stages and the range of each over the levels."""
+    stages = [(dial, SHIFTS.get(dial.name) if dial.name in SHIFTS else None) for dial in camera.shifts]
+    ordered = sorted(stages, key=lambda stage: STAGES.index(stage[1].stage) if stage[1] else 0)
+    parts = []
+    for dial, registered in ordered:
+        values = dial.severities or (registered.levels if registered else ())
+        span = f" {values[0]:g} to {values[-1]:g}" if values else ""
+        parts.append(f"{dial.name}{span}")
+    count = min((len(dial.severities) for dial in camera.shifts if dial.severities), default=0)
+    return f"{' → '.join(parts)}, together from level 1 to {count or 'the last'}."
 
 
 def fit(quality: np.ndarray, value: np.ndarray) -> np.polynomial.Polynomial | None:

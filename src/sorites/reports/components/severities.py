@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sorites.core import SHIFTS
+from sorites.core.compositions import LEVEL
 from sorites.reports.components.markup import DASH, number
 from sorites.reports.view import View
 
@@ -172,6 +173,8 @@ def in_words(shift: str, severity: float) -> str:
 
 def reading_of(view: View, shift: str) -> Reading:
     """Return how severities of a shift of a page are written, also of one that only its source defines."""
+    if shift in view.cameras:
+        return reading_in(LEVEL, len(view.cameras[shift].shift().levels))
     if shift in view.own_dials:
         return reading_in(view.own_dials[shift].unit)
     return reading(view.registered.get(shift, shift))

@@ -79,11 +79,27 @@ class Augmentation(torch.nn.Module, abc.ABC):
     def augment(self, images: Tensor) -> Tensor:
         """Return augmented images. The batch is not empty, has been checked, and must not be modified."""
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Augment a batch (N, 3, height, width), or a single image (3, height, width)."""
-        if isinstance(images, Tensor) and images.ndim == 3:
-            return self._augment_checked(images[None], in_range=False)[0]
-        return self._augment_checked(images, in_range=False)
+    def forward(self, images: Tensor, *targets: Any) -> Tensor:
+        """Augment a batch (N, 3, height, width), or a single image (3, height, width).
+
+        Subclasses of tensors, such as ``tv_tensors.Image``, are kept.
+
+        Raises:
+            SoritesError: It is not a batch of images, or there are targets.
+        """
+        name = type(self).__name__
+        if targets:
+            raise SoritesError(
+                f"{name}: expected images only, got {len(targets)} more arguments. For images with boxes or"
+                f" labels use sorites.transforms.as_torchvision({name}(...)) or ImageTransform({name}(...))"
+            )
+        if not (isinstance(images, Tensor) and images.ndim == 3):
+            changed = self._augment_checked(images, in_range=False)
+        elif images.shape[0] == 3 and images.is_floating_point():
+            changed = self._augment_checked(images[None], in_range=False)[0]
+        else:
+            raise self._refusal(images)
+        return changed if type(images) is Tensor else changed.as_subclass(type(images))
 
     def _augment_checked(self, images: Tensor, in_range: bool = True) -> Tensor:
         """Check and augment a batch; ``in_range`` skips the check of values."""
@@ -173,25 +189,31 @@ class Augmentation(torch.nn.Module, abc.ABC):
         return drawn if rows is None or drawn.shape == shape else drawn[rows.first : rows.first + rows.count]
 
     def _check(self, images: Tensor) -> None:
-        name = type(self).__name__
         if (
             not isinstance(images, Tensor)
             or images.ndim != 4
             or images.shape[1] != 3
             or not images.is_floating_point()
         ):
-            received = (
-                f"{images.dtype} of shape {tuple(images.shape)}"
-                if isinstance(images, Tensor)
-                else type(images).__name__
-            )
-            raise SoritesError(
-                f"{name}: expected images as floats in 0..1 of shape (N, 3, height, width) or (3, height,"
-                f" width), got {received}"
-            )
+            raise self._refusal(images)
         if self.size is not None and images.shape[2:] != (self.size, self.size):
             height, width = images.shape[2:]
-            raise SoritesError(f"{name}: expected images of {self.size}x{self.size} px, got {width}x{height}")
+            raise SoritesError(
+                f"{type(self).__name__}: expected images of {self.size}x{self.size} px, got {width}x{height}"
+            )
+
+    def _refusal(self, images: object) -> SoritesError:
+        name = type(self).__name__
+        received = (
+            f"{images.dtype} of shape {tuple(images.shape)}"
+            if isinstance(images, Tensor)
+            else type(images).__name__
+        )
+        return SoritesError(
+            f"{name}: expected images as floats in 0..1 of shape (N, 3, height, width) or (3, height, width),"
+            f" got {received}. ImageTransform({name}(...)) takes single images as 8-bit values, grey, RGBA,"
+            " arrays and Pillow images"
+        )
 
     def _check_values(self, images: Tensor) -> None:
         """Refuse values outside 0..1. One pass over the batch in memory order."""

@@ -22,6 +22,13 @@ class Blur(torch.nn.Module):
 
     def forward(self, images: Tensor, which: Tensor) -> Tensor:
         """Return the blurred images; ``which`` has the number of the kernel of each image."""
+        if images.dim() != 4 or images.shape[1] != 3 or not images.is_floating_point():
+            raise ValueError(
+                f"expected images as floats of shape (N, 3, height, width), got shape {images.shape}, floats:"
+                f" {images.is_floating_point()}"
+            )
+        if which.dim() != 1 or which.shape[0] != images.shape[0]:
+            raise ValueError(f"expected one kernel number per image, got shape {which.shape}")
         margin = self.taps.shape[3] // 2
         number, height, width = images.shape[0], images.shape[2], images.shape[3]
         padded = functional.pad(images, [margin, margin, margin, margin], mode=self.mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,6 +92,11 @@ def _batch(image: Any) -> Tensor:
         return _batch_of_tensor(image)
     if _is_pillow(image) and image.mode not in MODES:
         raise _type_error(f"a Pillow image of mode {image.mode}; convert it with image.convert('RGB')")
+    if isinstance(image, Mapping):
+        raise SoritesError(
+            "ImageTransform: expected an image, got a dictionary; nested samples need"
+            " sorites.transforms.as_torchvision(...)"
+        )
     array = np.asarray(image) if isinstance(image, np.ndarray) or _is_pillow(image) else None
     if array is None:
         raise _type_error(type(image).__name__)
@@ -106,6 +112,11 @@ def _batch(image: Any) -> Tensor:
 
 def _batch_of_tensor(image: Tensor) -> Tensor:
     plain = image.detach().as_subclass(Tensor)
+    if plain.ndim == 4:
+        raise SoritesError(
+            f"ImageTransform: expected one image, got a batch of shape {tuple(plain.shape)}; give batches to"
+            " the augmentation itself"
+        )
     known = plain.dtype == torch.uint8 or plain.is_floating_point()
     if plain.ndim == 3 and plain.shape[0] in CHANNELS and known:
         return plain.cpu()[None].contiguous()

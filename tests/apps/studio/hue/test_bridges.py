@@ -17,7 +17,14 @@ from typing import Any
 import httpx
 import pytest
 
-from sorites.apps.studio.devices import DeviceOptions, open_lamps, pair_bridge
+from sorites.apps.studio.devices import (
+    DeviceOptions,
+    LampSpec,
+    lamp_lines,
+    lamp_spec,
+    open_lamps,
+    pair_bridge,
+)
 from sorites.apps.studio.hue import HueV1, HueV2, client, load_key, pair, store_key
 from sorites.apps.studio.lamps import LampError, Lamps, Look
 from sorites.apps.studio.tls import own_context
@@ -124,6 +131,33 @@ def test_an_unknown_lamp_and_an_unknown_key_are_said(
     with pytest.raises(SoritesError, match="unauthorized user"):
         HueV1(http, "nobody").states()
     assert Lamps(HueV1(http, bridge.new_key()), Look(), 0.0, ("lamp 2",)).ids == ("2",)
+    with pytest.raises(SoritesError, match="no lamp named 7;"):
+        Lamps(HueV1(http, bridge.new_key()), Look(), 0.0, ("1", "7"))
+
+
+def test_lamps_of_a_bridge_are_named_after_its_address(
+    bridge: VirtualBridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SORITES_HUE_KEY", bridge.new_key())
+    for named, light, ids in (("/2", 0.5, ("2",)), ("/lamp 1, 2", 1.0, ("1", "2")), ("", 1.0, ("1", "2"))):
+        lamps = open_lamps(DeviceOptions(lamps=f"hue1:{bridge.host}{named}", settle_s=0))
+        assert isinstance(lamps, Lamps)
+        assert tuple(lamps.set("on")) == lamps.ids == ids
+        assert bridge.light() == light
+        lamps.set("off")
+        assert bridge.light() == 0
+        lamps.close()
+    wanted = DeviceOptions(lamps=f"hue1:{bridge.host}/lamp 2", settle_s=0)
+    assert [line.strip() for line in lamp_lines(wanted, None)] == [
+        "2 lamp 2: on, 100 %, read back",
+        "2 lamp 2: off, 100 %, read back",
+        "1 lamp 1: not used",
+    ]
+    assert lamp_spec("hue:[::1]:443/desk") == LampSpec("hue", "[::1]:443", ("desk",))
+    assert lamp_spec("virtual") == LampSpec("virtual")
+    for wrong in ("hue:", "hue1:192.168.1.30/", "hue:192.168.1.30/ ,", "hue:http://192.168.1.30"):
+        with pytest.raises(SoritesError, match="bridge's address"):
+            lamp_spec(wrong)
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +193,13 @@ def test_against_hue_simulator(simulator: str, to: Callable[..., httpx.Client]) 
         pair(http, wait=0)
     httpx.get(f"http://{simulator}/linkbutton")
     key = pair(http, wait=10)
+    one = Lamps(HueV1(http, key), Look(80), 0.0, ("2",))
+    assert (one.ids, one.set("on")["2"].on) == (("2",), True)
+    assert http.get(f"/api/{key}/lights/2").json()["state"]["on"]
+    others = [http.get(f"/api/{key}/lights/{id_}").json()["state"] for id_ in one.unused]
+    assert others
+    one.set("off")
+    assert [http.get(f"/api/{key}/lights/{id_}").json()["state"] for id_ in one.unused] == others
     lamps = Lamps(HueV1(http, key), Look(50, 2700), 0.0)
     assert len(lamps.ids) >= 1
     on = lamps.set("on")

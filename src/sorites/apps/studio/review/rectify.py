@@ -6,7 +6,7 @@ between two calibrations, the next one may fit better.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from sorites.apps.studio.sheets import images_of
 from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
+from sorites.core.progress import Bar
 from sorites.io.decode import decode
 from sorites.io.digests import Verifier, digest_of
 from sorites.io.files import locked, sweep_temporaries, write_bytes
@@ -55,7 +56,7 @@ def rectify_again(
     folder: CaptureFolder,
     calibration: str = "own",
     quality: int = QUALITY,
-    tick: Callable[[int], None] = lambda n: None,
+    bar: Bar | None = None,
 ) -> Rectified:
     """Rectify every photograph whose camera file was kept, also those that are damaged or deleted.
 
@@ -64,7 +65,7 @@ def rectify_again(
         calibration: ``own`` uses the calibration before the photograph, ``next`` the one after it, and
             ``best`` the one of the two with which the photograph is more like its reference.
         quality: JPEG quality.
-        tick: Called with the number of photographs done.
+        bar: Progress display, of the photographs whose camera file is there.
 
     Raises:
         SoritesError: The choice is unknown, or no camera file was kept.
@@ -76,23 +77,23 @@ def rectify_again(
         )
     with locked(folder.root, "capture", LOCK):
         sweep_temporaries(folder.root)
-        return _rectify_all(folder, calibration, quality, tick)
+        return _rectify_all(folder, calibration, quality, bar)
 
 
-def _rectify_all(
-    folder: CaptureFolder, calibration: str, quality: int, tick: Callable[[int], None]
-) -> Rectified:
+def _rectify_all(folder: CaptureFolder, calibration: str, quality: int, bar: Bar | None) -> Rectified:
     logged = list(events(folder.root, SHOTS, SHOT_EVENTS, REMOVE_LINE))
     shots = {entry.file: entry for entry in logged if isinstance(entry, ShotTaken)}
     calibrations = [entry for entry in logged if isinstance(entry, Calibrated)]
-    left_out, usable = _usable(folder, shots)
+    references = dict(images_of(folder))
+    left_out, usable = _usable(folder, shots, references)
     if not usable:
         reason = next(iter(left_out.values()), "there are no photographs")
         raise SoritesError(f"no photograph of {folder.root} can be rectified again: {reason}")
-    references, log, changed = dict(images_of(folder)), folder.open_log(SHOTS), list[str]()
+    tick = bar("photographs", len(usable)) if bar else lambda n: None
+    log, changed = folder.open_log(SHOTS), list[str]()
     try:
         for shot in usable:
-            reference = decode(references["/".join(shot.file.rpartition(".")[0].split("/")[-2:])])
+            reference = decode(references[_image_of(shot.file)])
             again = _rectified(folder, shot, reference, _matrices(shot, calibrations, calibration), quality)
             if again is not None:
                 _replace(folder, again[0], again[1], log)
@@ -103,7 +104,14 @@ def _rectify_all(
     return Rectified(tuple(changed), len(usable) - len(changed), left_out)
 
 
-def _usable(folder: CaptureFolder, shots: Mapping[str, ShotTaken]) -> tuple[dict[str, str], list[ShotTaken]]:
+def _image_of(path: str) -> str:
+    """Return class and stem of the image that a photograph shows."""
+    return "/".join(path.rpartition(".")[0].split("/")[-2:])
+
+
+def _usable(
+    folder: CaptureFolder, shots: Mapping[str, ShotTaken], references: Mapping[str, Path]
+) -> tuple[dict[str, str], list[ShotTaken]]:
     """Return why photographs cannot be rectified again, and the others."""
     kept = {s.original: s.original_hash for s in shots.values() if s.original and s.original_hash}
     damaged = Verifier(folder.root).problems({folder.root / name: hash_ for name, hash_ in kept.items()})
@@ -115,6 +123,8 @@ def _usable(folder: CaptureFolder, shots: Mapping[str, ShotTaken]) -> tuple[dict
             left_out[path] = f"{shot.original} is damaged"
         elif shot.matrix is None or shot.shown is None:
             left_out[path] = "its calibration is not in the log, which an earlier version wrote"
+        elif _image_of(path) not in references:
+            left_out[path] = "its image is missing; the command that took the capture writes it again"
     return left_out, [shot for path, shot in shots.items() if path not in left_out]
 
 
