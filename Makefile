@@ -32,7 +32,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 
 # Only the slow tests run against the libraries that Sorites has adapters for.
 $(VENV)/.peers: $(VENV)/.dev
-	@echo "installing sorites[peers] into $(VENV) (about 600 MB, once)"
+	@echo "installing sorites[peers] into $(VENV) (about 800 MB, once)"
 	$(PIP) -e ".[peers]"
 	@touch $@
 

@@ -131,6 +131,23 @@ def test_folders_that_are_no_runs_are_named(command: Command, two: Path) -> None
     assert "nowhere" in err
 
 
+def test_a_model_in_place_of_a_run_is_told_how_to_make_one(command: Command, two: Path) -> None:
+    code, _, err = command("compare", "onnx:a.onnx", two / "good")
+    assert code == 2
+    assert "sorites run SUITE --model base=onnx:a.onnx --model new=SPEC --out RUN" in err
+
+
+def test_two_models_of_one_run_need_one_argument(
+    command: Command, home: Path, photos: Path, tiny: Callable[..., Model]
+) -> None:
+    models = [replace(tiny(), name=name, version=name) for name in ("a", "b")]
+    suite = parse({"name": "both", "labels": LABELS, "shifts": ["jpeg"]}, "test")
+    sorites.run(suite, source=f"folder:{photos}", models=models, out=home / "both", limit=3, levels=[1])
+    code, out, _ = command("compare", home / "both", "--base-model", "a", "--model", "b")
+    assert (code, "jpeg" in out) == (0, True)
+    assert command("compare", home / "both", "--base-model", "a", "--model", "a")[0] == 2
+
+
 def test_doctor_cite_and_completion_answer(command: Command) -> None:
     assert "extras:" in command("doctor")[1]
     assert "@inproceedings{hendrycks2019imagenetc," in command("cite", "demo")[1]

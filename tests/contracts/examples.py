@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -117,8 +118,14 @@ def maite(folder: Path) -> str:
     return "maite:tests.models.test_maite:Colours"
 
 
+# Set in the process of ``tests/models/test_openvino.py``, the only one that loads OpenVINO.
+OPENVINO_ALONE = "SORITES_TEST_OPENVINO_ALONE"
+
+
 def openvino(folder: Path) -> str:
-    """The ONNX file above, run by OpenVINO."""
+    """The ONNX file above, run by OpenVINO in a process of its own."""
+    if OPENVINO_ALONE not in os.environ:
+        pytest.skip("tests/models/test_openvino.py runs OpenVINO in a process of its own")
     pytest.importorskip("openvino", reason="needs: pip install 'sorites[openvino]'")
     spec = onnx(folder)
     (folder / "m.onnx.json").write_text(json.dumps({"labels": FRUIT}))

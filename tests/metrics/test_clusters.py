@@ -10,16 +10,18 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 from sklearn.neighbors import NearestCentroid
 from sklearn.preprocessing import normalize
+from tests.peers import peer
 
 from sorites.analysis.features import (
     distances,
+    manifold_map,
     nearest_centroid,
     neighbour_map,
     prepared,
     principal_map,
     silhouette,
 )
-from sorites.core.errors import SoritesError
+from sorites.core.errors import MissingExtra, SoritesError
 
 
 def made(n: int, classes: int, spread: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -122,6 +124,22 @@ def test_tsne_keeps_neighbours_and_is_the_same_twice() -> None:
     first, again = (neighbour_map(prepared(features)) for _ in range(2))
     assert first is not None
     assert again is not None
+    np.testing.assert_array_equal(first, again)
+    assert silhouette_score(first, labels) > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # those of umap-learn and numba
+def test_umap_keeps_neighbours_or_has_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = made(60, 3, 0.2)
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "umap", None)
+        with pytest.raises(MissingExtra, match="umap"):
+            manifold_map(prepared(features))
+    with pytest.raises(SoritesError):
+        manifold_map(np.eye(4))
+    peer("umap")
+    first, again = (manifold_map(prepared(features)) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert silhouette_score(first, labels) > 0.5
 

@@ -1,8 +1,7 @@
-"""Runtimes of ONNX files: providers of ONNX Runtime, and OpenVINO."""
+"""Providers of ONNX Runtime."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -24,24 +23,3 @@ def test_a_provider_is_the_one_that_was_asked_for(tmp_path: Path) -> None:
         sorites.model(f"onnx:{path}?provider=coreml")
     with pytest.raises(UnknownName, match="qnn"):
         sorites.model(f"onnx:{path}?provider=qnn")
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # those of the library
-def test_openvino_gives_the_logits_of_onnx_runtime(tmp_path: Path) -> None:
-    library = pytest.importorskip("openvino", reason="needs: pip install 'sorites[openvino]'")
-    path = build(tmp_path / "m.onnx")
-    Path(f"{path}.json").write_text(json.dumps({"crop_pct": 1.0}))
-    expected = sorites.model(f"onnx:{path}")(IMAGES).logits
-    assert expected is not None
-    library.save_model(library.Core().read_model(str(path)), str(tmp_path / "m.xml"), compress_to_fp16=False)
-    (tmp_path / "m.xml.json").write_text(json.dumps({"crop_pct": 1.0}))
-    for file in (path, tmp_path / "m.xml"):
-        model = sorites.model(f"openvino:{file}")
-        logits = model(IMAGES).logits
-        assert logits is not None
-        assert np.allclose(logits, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
-        assert model.backend.library == "openvino"
-    (tmp_path / "bad.xml").write_text("<net/>")
-    with pytest.raises(SoritesError, match="OpenVINO can run"):
-        sorites.model(f"openvino:{tmp_path / 'bad.xml'}")

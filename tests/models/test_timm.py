@@ -122,6 +122,14 @@ def test_a_missing_file_an_unknown_name_and_no_name() -> None:
         make(None)
 
 
+def test_a_bare_name_of_timm_is_answered_with_its_spec() -> None:
+    with pytest.raises(UnknownName, match="timm:resnet50"):
+        core.model("resnet50")
+    with pytest.raises(UnknownName) as raised:
+        core.model("resnet50000")
+    assert "timm:" not in str(raised.value)
+
+
 def test_no_published_weights_says_to_give_a_file() -> None:
     """A name that timm knows and never published weights for, so that nothing is asked of a network."""
     with pytest.raises(SoritesError, match="timm:lcnet_035"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,9 @@ import pytest
 from tests.peers import peer
 
 import sorites
-from sorites.core.errors import MissingFile, Notice, UnknownName
+from sorites.core.errors import MissingExtra, MissingFile, Notice, SoritesError, UnknownName
 from sorites.evaluation.trackers import live
-from sorites.evaluation.trackers.base import Point, curves, step_scale
+from sorites.evaluation.trackers.base import TRACKERS, Point, curves, naming, step_scale
 from sorites.suites.suite import Suite
 
 
@@ -102,6 +104,50 @@ def test_tensorboard_live(photos: Path, tiny: Any, tmp_path: Path) -> None:
     for event in events.Scalars("tiny/gaussian_noise/accuracy"):
         severity = min((s for _, s in expected(done)), key=lambda s: abs(s - severities[event.step]))
         assert event.value == pytest.approx(expected(done)["gaussian_noise", severity])
+
+
+@pytest.mark.parametrize("kind", TRACKERS)
+def test_a_missing_library_has_the_command_that_installs_it(
+    run: sorites.Run, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, kind, None)
+    with pytest.raises(MissingExtra) as raised:
+        sorites.log(run, kind)
+    assert raised.value.fields["extra"] == kind
+    assert kind in optional_dependencies()
+
+
+def optional_dependencies() -> dict[str, list[str]]:
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    return dict(tomllib.loads(text)["project"]["optional-dependencies"])
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"), [(ModuleNotFoundError("alembic"), MissingExtra), (OSError("down"), SoritesError)]
+)
+def test_a_tracker_that_cannot_start_is_named(error: Exception, expected: type[SoritesError]) -> None:
+    with pytest.raises(expected) as raised, naming("mlflow"):
+        raise error
+    assert "mlflow" in str(raised.value)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_stores_in_sqlite(run: sorites.Run, tmp_path: Path) -> None:
+    mlflow = peer("mlflow")
+    peer("alembic")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    where = sorites.log(run, f"mlflow:{uri}")
+    assert mlflow.MlflowClient(uri).get_run(where.rpartition(" ")[2]).info.status == "FINISHED"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_refuses_a_folder(run: sorites.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    peer("mlflow")
+    with pytest.raises(SoritesError, match="mlflow failed"):
+        sorites.log(run, f"mlflow:file:{tmp_path}/mlruns")
 
 
 @pytest.mark.slow

@@ -50,6 +50,16 @@ def test_columns_can_be_named(folder: Path) -> None:
     assert [one.label for one in source(spec, labels=CLASSES)] == [1]
 
 
+def test_columns_that_could_be_labels_are_told(folder: Path) -> None:
+    with pytest.warns(Notice) as told:
+        (sample,) = source(listed(folder, "file,animal,split\nimages/0.png,dog,val\n"), labels=CLASSES)
+    assert sample.label is None
+    fields = [notice.message.fields for notice in told if isinstance(notice.message, Notice)]
+    assert fields == [{"columns": ["animal"]}]
+    (sample,) = source(listed(folder, "file\nimages/0.png\n"), labels=CLASSES)
+    assert sample.label is None
+
+
 @pytest.mark.parametrize(
     ("text", "query", "words"),
     [

@@ -99,6 +99,18 @@ def test_parquet_with_paths(tmp_path: Path) -> None:
     assert all(np.array_equal(sample.load(), image(i)) for i, sample in enumerate(source))
 
 
+def test_paths_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``Dataset.to_parquet`` writes paths as they were given, and ``datasets`` opens them from there."""
+    monkeypatch.chdir(tmp_path)
+    png(1, tmp_path / "images")
+    cells = [{"bytes": None, "path": "images/1.png"}]
+    schema = {"image": pl.Struct({"bytes": pl.Binary, "path": pl.String}), "label": pl.Int64}
+    (tmp_path / "saved" / "data").mkdir(parents=True)
+    pl.DataFrame({"image": cells, "label": [1]}, schema=schema).write_parquet("saved/data/test.parquet")
+    (sample,) = sorites.source("hf:saved", labels(NAMES))
+    assert np.array_equal(sample.load(), image(1))
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # those of the library
 def test_folders_of_the_real_library(tmp_path: Path) -> None:

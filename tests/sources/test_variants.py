@@ -123,6 +123,28 @@ def test_class_folders_as_named_shifts_with_a_mask_of_classes(tmp_path: Path) ->
     assert clean.shift == "clean"
 
 
+def test_a_subset_of_imagenet_without_its_mask_is_told(tmp_path: Path) -> None:
+    photo(tmp_path / "imagenet-a" / "n01498041" / "1.png", 90)
+    with pytest.warns(Notice) as told:
+        (sample,) = sorites.source(f"variants:{tmp_path / 'imagenet-a'}", imagenet())
+    assert sample.label == 6
+    fields = [notice.message.fields for notice in told if isinstance(notice.message, Notice)]
+    assert fields == [{"labels": "imagenet-a"}]
+    # All 200 classes are recognised under any name.
+    for wnid in labels("imagenet-r").ids:
+        photo(tmp_path / "renditions" / wnid / "1.png", 90)
+    with pytest.warns(Notice, match="imagenet-r"):
+        assert len(list(sorites.source(f"variants:{tmp_path / 'renditions'}", imagenet()))) == 200
+
+
+def test_numbers_of_cifar_are_no_positions_of_imagenet(tmp_path: Path) -> None:
+    np.save(tmp_path / "fog.npy", np.zeros((10, 8, 8, 3), np.uint8))
+    np.save(tmp_path / "labels.npy", np.array([9, 3] * 5, np.uint8))
+    for space in (imagenet(), labels("imagenet-a")):
+        with pytest.raises(SoritesError, match="10 classes"):
+            sorites.source(f"variants:{tmp_path}", space)
+
+
 def test_classes_of_a_file_and_real_labels(tmp_path: Path) -> None:
     photo(tmp_path / "objects" / "alarm_clock" / "1.png", 90)
     photo(tmp_path / "objects" / "air_freshener" / "1.png", 90)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from sorites.core import CLEAN
-from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.errors import MissingExtra, SoritesError, UnknownName
 from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.core.table import Table, read
@@ -55,13 +57,14 @@ def features_reader(run: str | Path) -> Features | None:
     return lambda model, images: read_features(folder, model, images)
 
 
-# --- Cluster quality and maps (NumPy; t-SNE needs scikit-learn)
+# --- Cluster quality and maps (NumPy; t-SNE needs scikit-learn, UMAP umap-learn)
 
 
 Array = NDArray[np.float64]
 DISTANCES = ("cosine", "euclidean")
 # Iterations and maximum perplexity of t-SNE, and the fewest points it is run on.
 TSNE_STEPS, TSNE_PERPLEXITY, TSNE_LEAST = 500, 30.0, 10
+UMAP_NEIGHBOURS = 15
 
 
 def prepared(features: NDArray[np.floating], distance: str = "cosine") -> Array:
@@ -215,6 +218,26 @@ def neighbour_map(rows: Array) -> Array | None:
         embedding: Array = TSNE(
             perplexity=perplexity, init="pca", random_state=0, max_iter=TSNE_STEPS
         ).fit_transform(rows)
+    return embedding
+
+
+def manifold_map(rows: Array) -> Array:
+    """Return a UMAP map of features (N x 2; McInnes et al. 2018), with a fixed seed, on one thread.
+
+    Raises:
+        MissingExtra: umap-learn is not installed.
+        SoritesError: There are too few points.
+    """
+    if len(rows) < TSNE_LEAST:
+        raise SoritesError(f"UMAP needs at least {TSNE_LEAST} images, got {len(rows)}")
+    try:
+        library = importlib.import_module("umap")
+    except ImportError as error:
+        raise MissingExtra("a UMAP map", "umap") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it tells that a seed means one thread
+        reduced = library.UMAP(n_neighbors=min(UMAP_NEIGHBOURS, len(rows) - 1), random_state=0, n_jobs=1)
+        embedding: Array = np.asarray(reduced.fit_transform(rows), np.float64)
     return embedding
 
 

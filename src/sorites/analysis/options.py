@@ -163,8 +163,12 @@ class CompareOptions(Options):
     base: str | Path = declare(
         help="Run folder or passport of the baseline model.", metavar="BASE", argument=True, parse=Path
     )
-    new: str | Path = declare(
-        help="Run folder or passport of the new model.", metavar="NEW", argument=True, parse=Path
+    new: str | Path | None = declare(
+        None,
+        "Run folder or passport of the new model; default: BASE, for two of its models.",
+        metavar="NEW",
+        argument=True,
+        parse=Path,
     )
     base_model: str | None = declare(None, "Model of BASE, if it has several.", metavar="NAME")
     model: str | None = declare(None, "Model of NEW, if it has several.", metavar="NAME")

@@ -504,13 +504,13 @@ def _entries(
     source: str | None, run: Path | None, only: Path | None, labels: str | None, limit: int | None
 ) -> tuple[list[Entry], str]:
     """Return the images to show, and the description of their origin to store."""
-    from sorites.apps.annotation.images import from_run, from_source, read_list
+    from sorites.apps.annotation.images import from_run, from_source, origin_of, read_list
 
     if (source is None) == (run is None):
         raise SoritesError("expected --source SPEC (folder:PATH, stamps) or --run RUN, but not both")
     chosen = None if only is None else read_list(only)
     if run is not None:
-        entries, where = from_run(run, chosen), f"run {run.resolve()}"
+        entries, where = from_run(run, chosen), origin_of(run)
     else:
         entries, where = from_source(str(source), labels), f"source {source}"
         entries = [

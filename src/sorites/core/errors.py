@@ -146,13 +146,20 @@ class TooFewImages(SoritesError):
 
 
 class MissingExtra(SoritesError):
-    """A required library is not installed; the message contains the command that installs it."""
+    """A required library is not installed; the message contains the command that installs it.
+
+    Args:
+        what: What needs the library.
+        extra: The extra that contains it.
+        package: The library alone, where the extra has many others.
+    """
 
     code = "missing_extra"
 
-    def __init__(self, what: str, extra: str) -> None:
+    def __init__(self, what: str, extra: str, package: str = "") -> None:
+        wanted = package or f"'sorites[{extra}]'"
         super().__init__(
-            f"{what} needs more than the core install. Type: pip install 'sorites[{extra}]'",
+            f"{what} needs more than the core install. Type: pip install {wanted}",
             what=what,
             extra=extra,
         )

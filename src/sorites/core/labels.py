@@ -281,7 +281,7 @@ def labels(spec: str | Iterable[str]) -> Labels:
             return _group_labels(class_groups(spec))
         if not is_file(spec):
             expected = f"expected {', '.join(BUILT_IN)} or a text file with one class name per line"
-            raise SoritesError(f"labels: {expected}, got {spec[:200]!r}")
+            raise SoritesError(f"labels: {expected}; there is no file {spec[:200]!r}")
         spec = lines(Path(spec), "labels as UTF-8 text with one class name per line")
     ids = tuple(line.strip() for line in spec if line.strip())
     if len(set(map(_plain, ids))) != len(ids) or not ids:

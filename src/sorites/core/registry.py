@@ -111,6 +111,7 @@ class Registry(Generic[T]):
         self.kind, self.room, self._adopt = kind, room, adopt
         self._objects: dict[str, T] = {}
         self._forms: dict[str, Callable[[str], T]] = {}
+        self._guesses: list[Callable[[str], str | None]] = []
         _rooms.append(room)
 
     def add(self, name: str, obj: T) -> T:
@@ -138,6 +139,14 @@ class Registry(Generic[T]):
             raise SoritesError(f"the {self.kind} form {prefix!r} is already taken")
         self._forms[prefix] = make
 
+    def add_guess(self, guess: Callable[[str], str | None]) -> None:
+        """Register what looks for an unknown name elsewhere, such as among the models of a library.
+
+        Args:
+            guess: Returns the spec to type for a name, or None.
+        """
+        self._guesses.append(guess)
+
     def get(self, name: str) -> T:
         """Return the plug-in called ``name``, which may be ``python:module:name``.
 
@@ -151,10 +160,18 @@ class Registry(Generic[T]):
         if (prefix := name.partition(":")[0]) in self._forms and prefix != name:
             return self._forms[prefix](name)
         if name not in self._objects:
-            spec = spec_of_path(self.kind, name)
-            see = f"For a path, pass {spec}" if spec else f"See {command('list', f'{self.kind}s')}."
-            raise UnknownName(self.kind, name, () if spec else self._objects, see)
+            raise self._unknown(name)
         return self._objects[name]
+
+    def _unknown(self, name: str) -> UnknownName:
+        """Return the error about an unknown name, with the spec to type if there is one."""
+        if spec := spec_of_path(self.kind, name):
+            return UnknownName(self.kind, name, (), f"For a path, pass {spec}")
+        unknown = UnknownName(self.kind, name, self._objects, f"See {command('list', f'{self.kind}s')}.")
+        if unknown.fields["suggestions"]:
+            return unknown
+        found = next(filter(None, (guess(name) for guess in self._guesses)), None)
+        return UnknownName(self.kind, name, (), f"Pass {found}") if found else unknown
 
     def __contains__(self, name: str) -> bool:
         """Return whether ``get`` finds a plug-in of this name; user code is found if its name says so."""

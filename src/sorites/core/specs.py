@@ -99,6 +99,8 @@ _FOLDERS: Mapping[str, Mapping[str, str]] = {
         "state.json": "hf:{}",
         "metadata.jsonl": "hf:{}",
         "labels.npy": "variants:{}",
+        "*/1/*/*": "variants:{}",  # corruption/severity/class/image
+        "*/*/1/*/*": "variants:{}",  # and below a group of corruptions
         "*.tar": "webdataset:{}",
         "*.parquet": "parquet:{}",
         "*": "folder:{}",

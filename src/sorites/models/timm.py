@@ -8,10 +8,11 @@ a torch zip that contains only tensors; without a file, the published weights ar
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sorites.core import Model, add_model
+from sorites.core import MODELS, Model, add_model
 from sorites.core.compute.torch_tools import import_with_torchvision, one_thread
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import imagenet
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # Instead of a weights path: random weights from a fixed seed.
 RANDOM = "random"
+# A name that may be timm's: no path and no spec.
+_BARE_NAME = re.compile(r"[a-z][a-z0-9_]+(\.[a-z0-9_]+)?")
 
 
 @add_model
@@ -45,6 +48,20 @@ def timm(argument: str | None) -> Model:
     head = None if module is None else linear_head(network.get_classifier())
     files = [Path(path)] if path not in ("", RANDOM) else []
     return torch_model(spec, network if module is None else module, wants, labels, head, files)
+
+
+def _guess(name: str) -> str | None:
+    """Return the spec of a bare name of timm's: ``resnet50`` is ``timm:resnet50``."""
+    if not _BARE_NAME.fullmatch(name):
+        return None
+    try:
+        library = import_with_torchvision("timm", "model timm", "timm")
+    except SoritesError:
+        return None
+    return f"timm:{name}" if library.is_model(name) else None
+
+
+MODELS.add_guess(_guess)
 
 
 def load(library: Any, name: str, path: str = "") -> Any:

@@ -12,7 +12,7 @@ from sorites.core.table import RunLike, run_folder
 from sorites.evaluation.integrity.unfinished import unfinished
 from sorites.evaluation.options import LogOptions
 from sorites.evaluation.storage.record import read_record
-from sorites.evaluation.trackers.base import curves, facts_of, tracker
+from sorites.evaluation.trackers.base import curves, facts_of, naming, tracker
 from sorites.reports.report import PAGE, report
 
 
@@ -57,9 +57,10 @@ def log_run(options: LogOptions) -> str:
         logging = start(folder.name, facts_of(record))
         finished = False
         try:
-            logging.points(points)
-            for file in (page, *files):
-                logging.file(file)
+            with naming(options.to.partition(":")[0]):
+                logging.points(points)
+                for file in (page, *files):
+                    logging.file(file)
             finished = True
         finally:
             logging.close(failed=not finished)

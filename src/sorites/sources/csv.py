@@ -16,6 +16,7 @@ from sorites.core.packed import packed
 from sorites.core.specs import split_options
 from sorites.io import tables
 from sorites.io.paths import is_file, path_of
+from sorites.sources.columns import named, note_no_labels
 
 # Default columns of paths and labels: the first one that exists is used.
 IMAGES = ("image", "path", "file", "filename", "file_name", "filepath", "image_path")
@@ -45,7 +46,10 @@ def csv(path: str | None, labels: Labels) -> Sequence[Sample]:
 
 def _rows(file: Path, frame: pl.DataFrame, given: Mapping[str, str]) -> pl.DataFrame:
     """Return the chosen rows with the columns image, label and split, and those of attributes."""
-    image, label = _column(file, frame, "image", IMAGES, given), _column(file, frame, "label", LABELS, given)
+    image, label = (
+        named(file, frame.columns, given.get(kind), usual)
+        for kind, usual in (("image", IMAGES), ("label", LABELS))
+    )
     if image is None:
         raise SoritesError(
             f"{file}: expected a column of paths named {', '.join(IMAGES)}, got {', '.join(frame.columns)}."
@@ -53,7 +57,9 @@ def _rows(file: Path, frame: pl.DataFrame, given: Mapping[str, str]) -> pl.DataF
         )
     attributes = [name for name in given.get("attrs", "").split(",") if name]
     for name in attributes:
-        _column(file, frame, "attrs", (), {"attrs": name})
+        named(file, frame.columns, name, ())
+    if label is None:
+        note_no_labels(f"csv:{file}", frame.columns, (image, SPLIT, *attributes))
     if "split" in given:
         frame = _in_split(file, frame, given["split"])
     rows = frame.select(
@@ -66,17 +72,8 @@ def _rows(file: Path, frame: pl.DataFrame, given: Mapping[str, str]) -> pl.DataF
     return rows
 
 
-def _column(
-    file: Path, frame: pl.DataFrame, kind: str, defaults: Sequence[str], given: Mapping[str, str]
-) -> str | None:
-    column = given.get(kind)
-    if column is not None and column not in frame.columns:
-        raise SoritesError(f"{file} has no column {column}; it has {', '.join(frame.columns)}")
-    return column or next((name for name in defaults if name in frame.columns), None)
-
-
 def _in_split(file: Path, frame: pl.DataFrame, split: str) -> pl.DataFrame:
-    _column(file, frame, "split", (), {"split": SPLIT})
+    named(file, frame.columns, SPLIT, ())
     rows = frame.filter(pl.col(SPLIT) == split)
     if not rows.height:
         there = ", ".join(sorted(frame[SPLIT].unique().to_list()))

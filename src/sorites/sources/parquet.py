@@ -34,6 +34,7 @@ from sorites.io.decode import decode
 from sorites.io.files import local_copies
 from sorites.io.paths import is_file, reason
 from sorites.io.stores import StorePath, to_path
+from sorites.sources.columns import named
 from sorites.sources.shards import SHARDED, Shard, find
 
 SUFFIX = ".parquet"
@@ -51,9 +52,9 @@ def parquet(path: str | None, labels: Labels) -> Sequence[Sample]:
 
     ``path`` is a file, a folder of files, or a pattern (``data/train-*.parquet``), with the options
     ``?image=COLUMN&label=COLUMN``. An image is bytes, or a struct with a field ``bytes``; if the first row of
-    a file has only a ``path``, all its images are files, relative to its folder or the one above. A label is
-    a class name, or an index into the class names of the file if it lists any, otherwise into the labels
-    of the suite. The id of a sample is the file name and the row number.
+    a file has only a ``path``, all its images are files, relative to its folder, the one above or the current
+    one. A label is a class name, or an index into the class names of the file if it lists any, otherwise into
+    the labels of the suite. The id of a sample is the file name and the row number.
     """
     place, options = split_options("parquet", path, {"image": (), "label": ()})
     return PackedSamples([block for file in find(place, SUFFIX) for block in _blocks(file, options, labels)])
@@ -78,8 +79,8 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
         scanned = pl.scan_parquet(local_file, glob=False)
         schema = scanned.collect_schema()
         image, label = (
-            _column(file, schema, "image", IMAGES, options),
-            _column(file, schema, "label", LABELS, options),
+            named(file, schema, options.get("image"), IMAGES),
+            named(file, schema, options.get("label"), LABELS),
         )
         if image is None:
             raise SoritesError(
@@ -122,15 +123,6 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
         )
 
 
-def _column(
-    file: Path, schema: pl.Schema, kind: str, defaults: Sequence[str], options: dict[str, str]
-) -> str | None:
-    asked = options.get(kind)
-    if asked is not None and asked not in schema:
-        raise SoritesError(f"{file} has no column {asked}; it has {', '.join(schema)}")
-    return asked or next((name for name in defaults if name in schema), None)
-
-
 def _check_image_column(file: Path, image: str, kind: Any) -> None:
     fields = (
         {field.name: field.dtype for field in kind.fields} if isinstance(kind, pl.Struct) else {"bytes": kind}
@@ -152,8 +144,10 @@ def _paths(scanned: pl.LazyFrame, image: str, kind: Any) -> list[str | None] | N
 
 
 def _located(file: Path, path: str | None) -> FileRef:
-    """Return the file that a row names: in the folder of the table, or in the one above."""
-    places = [folder / (path or "") for folder in (file.parent, file.parent.parent)]
+    """Return the file that a row names: in the folder of the table, in the one above, or in the current one,
+    where ``datasets`` looks.
+    """
+    places = [folder / (path or "") for folder in (file.parent, file.parent.parent, Path())]
     return FileRef(str(next(filter(is_file, places), places[0])))
 
 

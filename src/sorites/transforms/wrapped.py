@@ -31,7 +31,7 @@ def peer(library: str, wanted_by: str) -> Any:
     try:
         return importlib.import_module(library)
     except ModuleNotFoundError as error:
-        raise MissingExtra(wanted_by, "peers") from error
+        raise MissingExtra(wanted_by, "peers", library.partition(".")[0]) from error
 
 
 def refuse_targets(transform: ImageTransform, found: str) -> None:

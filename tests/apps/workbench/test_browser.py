@@ -130,6 +130,37 @@ def test_a_lasso_on_the_map_becomes_a_filter(page: Any, served: str) -> None:
     assert "map=1" in page.url
 
 
+def test_a_trajectory_has_explanation_maps(page: Any, served: str) -> None:
+    page.goto(f"{served}#/explore?row=9")
+    page.wait_for_selector("dialog .here img")
+    page.locator("dialog summary").first.click()
+    assert page.locator("dialog details[open] li").count() == 4
+    page.get_by_label("explanation map").select_option("coarse")
+    until(page, "document.querySelectorAll('dialog .here img.why').length === 1", 60)
+    assert "RISE" in page.locator("dialog .here small.why").inner_text()
+    page.get_by_label("explanation map").select_option("")
+    assert page.locator(".why").count() == 0
+    # A printed trajectory stands alone, and the grid is whole again afterwards.
+    page.emulate_media(media="print")
+    assert not page.locator("#grid").is_visible()
+    page.emulate_media(media="screen")
+    page.keyboard.press("Escape")
+    until(page, "document.querySelectorAll('.tile').length > 4")
+    assert page.locator(".tile").first.bounding_box()["width"] > 100
+
+
+def test_a_selection_is_annotated(page: Any, served: str, workbench: Workbench) -> None:
+    page.goto(f"{served}#/explore")
+    page.wait_for_selector(".tile img")
+    page.get_by_role("button", name="annotate").click()
+    page.get_by_label("Name").fill("all")
+    page.get_by_label("Task").select_option("visible")
+    page.get_by_role("button", name="make").click()
+    page.wait_for_selector("dialog pre")
+    assert "sorites annotate serve visible" in page.locator("dialog pre").inner_text()
+    assert (workbench.selections / "all.sqlite").is_file()
+
+
 def test_scrolling_shows_every_image_once(page: Any, served: str) -> None:
     page.goto(f"{served}#/explore")
     page.wait_for_selector(".tile img")
@@ -201,6 +232,9 @@ def test_objects_that_a_detector_does_not_find_are_marked(
     found, total = (int(part) for part in re.findall(r"finds (\d+) of (\d+)", count)[0])
     assert page.locator(".stage rect[stroke='#3fbf6a']").count() == found
     assert page.locator(".stage rect[stroke='#ff4d4d']").count() == total - found > 0
+    page.goto(f"{served_boxes}#/explore?row=0")
+    page.wait_for_selector("dialog .here rect[stroke='#ff4d4d']", state="attached")
+    assert "finds" in page.locator("dialog .here").inner_text()
 
 
 def test_a_webcam_gives_an_image(chromium_page: Any, served: str) -> None:

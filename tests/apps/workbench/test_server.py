@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +17,21 @@ import polars as pl
 import pytest
 from PIL import Image as Pillow
 from tests.apps.workbench.toy import classify
-from tests.conftest import scene
+from tests.conftest import CLASSES, scene
 
 import sorites
+from sorites.apps.annotation.begin import begin
+from sorites.apps.annotation.images import from_run, origin_of, read_list
+from sorites.apps.annotation.status import images
+from sorites.apps.annotation.task import load
+from sorites.apps.workbench.explaining import MASKS
 from sorites.apps.workbench.library import Library
 from sorites.apps.workbench.server import ANSWERS, Workbench
+from sorites.core.rng import rng_for
 from sorites.lenses import store
 from sorites.shifts.lens import kernel_index
+from sorites.training.explain import masking
+from sorites.training.explain.gradcam import heat
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +147,46 @@ def test_a_selection_becomes_a_folder_and_a_tag(
         assert refused.status_code == 422
 
 
+def test_a_selection_becomes_an_annotation_task(
+    client: httpx.Client, key: str, workbench: Workbench, finished: Path
+) -> None:
+    query = {"where": [["correct coarse", "is", False], ["shift", "is", "defocus_disk"]]}
+    asked = {"run": key, "q": query, "as": "annotation", "name": "doubt", "task": "in_class"}
+    made = client.post("select", json=asked).json()
+    words = shlex.split(made["next"])
+    assert words[:4] == ["sorites", "annotate", "serve", "in_class"]
+    given = dict(zip(words[4::2], words[5::2], strict=True))
+    assert Path(given["--run"]) == finished
+    wrong = sorites.images(finished).filter(pl.col("correct coarse").not_(), shift="defocus_disk")
+    assert set(pl.read_csv(given["--only"])["image_id"]) == set(wrong["image_id"])
+    assert images(Path(given["--out"]))["images"] == made["count"] == wrong.height
+    # The command finds the same task, images and origin, and goes on with them.
+    entries = from_run(finished, read_list(Path(given["--only"])))
+    begin(Path(given["--out"]), load("in_class")[1], entries, origin_of(finished))
+    assert images(Path(given["--out"]))["images"] == made["count"]
+    for other in ({"task": "/etc/passwd.toml"}, {"task": "boxes"}, {"name": "../up"}):
+        assert client.post("select", json={**asked, **other}).status_code == 422
+
+
+def test_maps_are_those_of_explain(client: httpx.Client, key: str, workbench: Workbench) -> None:
+    entry = workbench.library.run(key)
+    table = entry.opened().images.with_row_index("row")
+    row = table.filter(shift="gaussian_noise").row(0, named=True)
+    answer = client.get("explained", params={"run": key, "row": row["row"], "model": "coarse"}).json()
+    assert (answer["class"], answer["method"]) == (row["answer coarse"], f"RISE, {MASKS} masks")
+    plan, image = entry.plan(), entry.image(row["row"])
+    model, column = plan.models["coarse"], CLASSES.index(CLASSES[row["pred coarse"]])
+    score = masking.class_score(model, column, framed=True)
+    rng = rng_for(plan.suite.seed, row["sample_id"], "rise")
+    found, clear = masking.rise(score, image, rng, masks=MASKS)
+    assert answer["empty"] is not clear
+    expected = heat(image.astype(np.float32), (found - found.min()).astype(np.float32))
+    assert np.array_equal(pixels(base64.b64decode(answer["image"].partition(",")[2])), expected)
+    for wrong in ({"model": "nobody"}, {"row": "-1"}, {"row": "99999"}):
+        of = {"run": key, "row": row["row"], "model": "coarse", **wrong}
+        assert client.get("explained", params=of).status_code == 422
+
+
 @pytest.mark.slow
 def test_a_lens_shows_what_a_run_saw_and_the_transform_of_its_kernel(
     client: httpx.Client, key: str, workbench: Workbench, finished: Path, tmp_path: Path
@@ -212,6 +261,7 @@ def test_a_map_has_the_principal_components_of_the_features(
     chosen = [point[1] for point in found["points"][:7]]
     inside = json.dumps({"where": [["image_id", "in", chosen]]})
     assert client.get("images", params={"run": key, "q": inside}).json()["total"] == 7
+    assert client.get("embedding", params={"run": key, "model": "classify", "by": "x"}).status_code == 422
     without = client.get("embedding", params={"run": key, "model": "coarse"})
     assert without.status_code == 422
     assert "keep" in without.json()["error"]

@@ -33,9 +33,10 @@ from sorites.analysis.options import FALSE_ALARMS
 from sorites.analysis.passport.battery import run_folders
 from sorites.analysis.passport.document import NAME as PASSPORT
 from sorites.analysis.passport.document import read_passport
-from sorites.core import CLEAN
+from sorites.core import CLEAN, MODELS
 from sorites.core.errors import InvalidOption, SoritesError
-from sorites.core.messages import option
+from sorites.core.messages import command, option
+from sorites.core.specs import split_spec
 from sorites.evaluation.storage.overlap import overlap_notes
 from sorites.metrics import paired_difference
 from sorites.metrics.detection.operating import checked_conf
@@ -203,7 +204,7 @@ _SIDES = {
 
 def compare(
     base: str | Path,
-    new: str | Path,
+    new: str | Path | None = None,
     *,
     base_model: str | None = None,
     model: str | None = None,
@@ -216,7 +217,7 @@ def compare(
 
     Args:
         base: Run folder or passport of the baseline model.
-        new: Run folder or passport of the new model.
+        new: Run folder or passport of the new model; default: BASE, for two of its models.
         base_model: Model of BASE, if it has several.
         model: Model of NEW, if it has several.
         shared: Compare only the images for which both have predictions. By default different images are
@@ -232,7 +233,13 @@ def compare(
     Raises:
         SoritesError: The runs are unfinished or have different images, or one model failed on some images.
     """
-    sides = (_open(base, base_model, "base_model"), _open(new, model, "model"))
+    for given in (base, new or base):
+        _refuse_model(given)
+    sides = (_open(base, base_model, "base_model"), _open(new or base, model, "model"))
+    if new is None and sides[0].model == sides[1].model:
+        raise SoritesError(
+            f"both sides are {sides[0].model} of {base}; name a second run, or two of its models"
+        )
     if conf is not None and sides[1].output != "boxes":
         raise InvalidOption(
             "conf", f"{option('conf', 'X')} is for detectors, but {sides[1].model} is a classifier"
@@ -256,6 +263,21 @@ def compare(
 def _clean_once(table: pl.LazyFrame, base: Side) -> pl.LazyFrame:
     """Keep the clean images of the first part only; other parts repeat them or frame them differently."""
     return table.filter((pl.col("shift") != CLEAN) | (pl.col("run_id") == next(iter(base.parts))))
+
+
+def _refuse_model(given: str | Path) -> None:
+    """Refuse the spec of a model in place of a run, with the commands that make one.
+
+    Raises:
+        SoritesError: It is the spec of a model.
+    """
+    spec = str(given)
+    if "://" not in spec and not Path(spec).exists() and split_spec(spec)[0] in MODELS:
+        steps = command("run", "SUITE", models=[f"base={spec}", "new=SPEC"], out="RUN")
+        raise SoritesError(
+            f"{spec} is a model, and a comparison reads runs. Evaluate both models on the same images:"
+            f" {steps}, then compare them: {command('compare', 'RUN', base_model='base', model='new')}"
+        )
 
 
 def _open(path: str | Path, model: str | None, option_name: str) -> Side:

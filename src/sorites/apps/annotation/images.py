@@ -97,6 +97,11 @@ def from_run(run: Path, only: Collection[str] | None = None) -> list[Entry]:
     return sorted(entries, key=lambda entry: digest(entry.name))
 
 
+def origin_of(run: Path) -> str:
+    """Return the description of the images of a run that an annotation file stores."""
+    return f"run {run.resolve()}"
+
+
 def _images(plan: Plan, space: Labels | None) -> Iterator[Entry]:
     yielded = set()
     for unit in plan.units():

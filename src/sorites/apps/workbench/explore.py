@@ -10,18 +10,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sorites.analysis.features import neighbour_map, prepared, principal_map, read_features
+from sorites.analysis.features import manifold_map, neighbour_map, prepared, principal_map, read_features
 from sorites.apps.workbench.library import Opened, RunEntry
 from sorites.apps.workbench.query import Query
 from sorites.core import CLEAN
-from sorites.core.errors import SoritesError
+from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import class_name
 from sorites.core.messages import option
+from sorites.metrics.detection.at_confidence import CONFIDENCE
+from sorites.metrics.detection.failure import objects
 
 # Images per answer, and values of a column that are listed.
 MAX_PAGE, MAX_VALUES = 500, 300
-# Images on a map of principal components, and on one by t-SNE, which takes about a second for them.
-MAX_POINTS, MAX_NEIGHBOURS = 2000, 300
+# The most images on each kind of map; t-SNE takes about a second for 300, UMAP several for 2000.
+MAPS = {"components": 2000, "neighbours": 300, "umap": 2000}
 # Columns that are not offered as filters, because they are ids or are shown under another name.
 _HIDDEN = ("image_id", "params", "label", "known")
 _ANSWER = ("pred", "answer", "conf", "correct", "broken", "error")
@@ -80,25 +82,28 @@ def _of_models(images: pl.DataFrame) -> list[str]:
     return [name for name in images.columns if name.split(" ")[0] in (*_ANSWER, "boxes") and " " in name]
 
 
-def embedding(entry: RunEntry, query: Query, model: str, neighbours: bool = False) -> dict[str, Any]:
+def embedding(entry: RunEntry, query: Query, model: str, kind: str = "components") -> dict[str, Any]:
     """Return a map of the images that match a query by the features that a model has of them.
 
     Args:
         entry: The run.
-        query: The query; of more than ``MAX_POINTS`` images, evenly spaced ones are shown.
+        query: The query; of more images than ``MAPS`` has for the kind, evenly spaced ones are shown.
         model: The model.
-        neighbours: Whether to show t-SNE, which needs scikit-learn, instead of principal components.
+        kind: Principal components (``components``), t-SNE (``neighbours``, which needs scikit-learn) or UMAP
+            (``umap``, which needs umap-learn).
 
     Returns:
         ``points`` (row, image id, x, y, whether the model is correct), ``total`` (the images that match) and
-            ``share``, the share of the variance along each axis (None for t-SNE).
+            ``share``, the share of the variance along each axis (None for t-SNE and UMAP).
 
     Raises:
         SoritesError: The run kept no features of the model, or the map cannot be made.
     """
     opened = entry.opened()
     rows = opened.rows(query)
-    limit = MAX_NEIGHBOURS if neighbours else MAX_POINTS
+    if kind not in MAPS:
+        raise UnknownName("kind of map", kind, MAPS, f"There are {', '.join(MAPS)}.")
+    limit = MAPS[kind]
     shown = rows.gather(np.unique(np.linspace(0, max(len(rows) - 1, 0), min(limit, len(rows))).astype(int)))
     ids = opened.images["image_id"][shown].to_list()
     vectors = read_features(entry.folder, model, ids)
@@ -108,7 +113,7 @@ def embedding(entry: RunEntry, query: Query, model: str, neighbours: bool = Fals
             f" {option('keep_features', True)} (a model without features has none)"
         )
     kept = [(row, name) for row, name in zip(shown.to_list(), ids, strict=True) if name in vectors]
-    places, share = _placed(np.stack([vectors[name] for _, name in kept]), neighbours)
+    places, share = _placed(np.stack([vectors[name] for _, name in kept]), kind)
     column = f"correct {model}"
     correct = opened.images[column][[row for row, _ in kept]] if column in opened.images.columns else None
     points = [
@@ -118,11 +123,13 @@ def embedding(entry: RunEntry, query: Query, model: str, neighbours: bool = Fals
     return {"points": points, "total": len(rows), "share": share}
 
 
-def _placed(features: NDArray[np.floating[Any]], neighbours: bool) -> tuple[Any, list[float] | None]:
+def _placed(features: NDArray[np.floating[Any]], kind: str) -> tuple[Any, list[float] | None]:
     """Return two coordinates for each image, and the share of the variance along them."""
-    if not neighbours:
+    if kind == "components":
         places, share = principal_map(prepared(features))
         return places, share.tolist()
+    if kind == "umap":
+        return manifold_map(prepared(features)), None
     made = neighbour_map(prepared(features))
     if made is None:
         raise SoritesError("t-SNE needs at least 10 images and scikit-learn: pip install scikit-learn")
@@ -146,8 +153,27 @@ def trajectory(entry: RunEntry, row: int) -> dict[str, Any]:
     for line in lines.iter_rows(named=True):
         image = images.setdefault(line["row"], _image_of(line))
         _add_answer(opened, image, line)
+    if any(image["truth"] is not None for image in images.values()):
+        _mark_objects(images, lines)
     about = {"sample": sample["sample_id"], "source": sample["source"], "class": sample["class"], "row": row}
     return {**about, "images": list(images.values())}
+
+
+def _mark_objects(images: dict[int, dict[str, Any]], lines: pl.DataFrame) -> None:
+    """Add the number of objects that each model finds, and the objects that none finds (``lost``)."""
+    rows = dict(lines.select("image_id", "row").unique().iter_rows())
+    found = objects(lines.drop("row").lazy(), CONFIDENCE).select("image_id", "model", "object", "correct")
+    seen: dict[int, set[int]] = {}
+    for image_id, model, place, correct in found.iter_rows():
+        row = rows[image_id]
+        count = images[row]["models"][model].setdefault("objects", [0, 0])
+        count[0] += bool(correct)
+        count[1] += 1
+        seen.setdefault(row, set()).update([place] if correct else [])
+    for row, image in images.items():
+        image["lost"] = [
+            place for place in range(len(image["truth"] or ())) if place not in seen.get(row, set())
+        ]
 
 
 def _image_of(line: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What a selection of images becomes: a folder of images, or a tag that metrics can group by."""
+"""What a selection of images becomes: a folder of images, a tag that metrics can group by, or an annotation
+task.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,9 @@ from pathlib import Path
 
 import polars as pl
 
+from sorites.apps.annotation.begin import begin
+from sorites.apps.annotation.images import from_run, origin_of
+from sorites.apps.annotation.task import load
 from sorites.apps.workbench.library import RunEntry
 from sorites.apps.workbench.query import Query
 from sorites.apps.workbench.turning import png
@@ -15,8 +20,8 @@ from sorites.core.errors import SoritesError
 from sorites.core.table import write_facts
 from sorites.io.files import write_bytes
 
-# Images that are written at once.
-MAX_WRITTEN = 2000
+# Images that are written at once, and those of an annotation task.
+MAX_WRITTEN, MAX_ANNOTATED = 2000, 20_000
 # The attribute of tagged images, and the list of the images in a folder.
 TAG, LIST = "tag", "images.csv"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -70,6 +75,35 @@ def tag(entry: RunEntry, query: Query, name: str) -> int:
     facts = opened.images[rows].select("image_id", attrs=pl.concat_list(entry_of_tag))
     write_facts(entry.folder, f"tag-{name}", facts)
     return len(rows)
+
+
+def begin_annotation(entry: RunEntry, query: Query, task: str, file: Path) -> int:
+    """Make an annotation file of the selected images, with their list beside it; return their number.
+
+    Args:
+        entry: The run.
+        query: The selection.
+        task: A built-in task of ``sorites annotate``, or the path of a .toml file.
+        file: The annotation file; one that exists with the same task gets the images that it lacks.
+
+    Raises:
+        SoritesError: There are none or too many, they cannot be made again, or the file has another task.
+    """
+    opened = entry.opened()
+    ids = opened.images["image_id"][opened.rows(query).to_list()].unique(maintain_order=True).to_list()
+    if not 0 < len(ids) <= MAX_ANNOTATED:
+        raise SoritesError(
+            f"an annotation task takes 1 to {MAX_ANNOTATED} images, and {len(ids)} are selected"
+        )
+    _, text = load(task)
+    entries = from_run(entry.folder, frozenset(ids))
+    if len(entries) < len(ids):
+        raise SoritesError(
+            f"{len(ids) - len(entries)} of {len(ids)} images cannot be made again for annotators"
+        )
+    write_bytes(pl.DataFrame({"image_id": ids}).write_csv().encode(), file.with_suffix(".csv"))
+    begin(file, text, entries, origin_of(entry.folder))
+    return len(ids)
 
 
 def checked_name(name: str) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sorites.apps.annotation.task import names as task_names
 from sorites.apps.serving import (
     LOOPBACK,
     Endpoint,
@@ -26,9 +28,10 @@ from sorites.apps.serving import (
     static,
 )
 from sorites.apps.workbench import explore, lenses, selection, turning
-from sorites.apps.workbench.library import PAGES, Library
-from sorites.apps.workbench.query import parse_query
-from sorites.core.errors import BadImage, SoritesError
+from sorites.apps.workbench.explaining import Explainer
+from sorites.apps.workbench.library import PAGES, Library, RunEntry
+from sorites.apps.workbench.query import Query, parse_query
+from sorites.core.errors import BadImage, SoritesError, UnknownName
 from sorites.io.readers import numbers, parse_integer
 
 if TYPE_CHECKING:
@@ -36,7 +39,17 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-PAGE_FILES = ("page.css", "app.js", "runs.js", "explore.js", "turn.js", "lens.js", "embedding.js", "parts.js")
+PAGE_FILES = (
+    "page.css",
+    "app.js",
+    "runs.js",
+    "explore.js",
+    "trajectory.js",
+    "turn.js",
+    "lens.js",
+    "embedding.js",
+    "parts.js",
+)
 # Sides of thumbnails, px.
 MIN_SIDE, MAX_SIDE = 32, 512
 # Pages of runs contain their own scripts and styles, and load nothing.
@@ -58,6 +71,7 @@ class Workbench:
 
     def __post_init__(self) -> None:
         self.bench = turning.Bench(self.library)
+        self.explainer = Explainer()
 
 
 Answer = Callable[[Workbench, "Request"], Any]
@@ -168,7 +182,7 @@ def _curves(workbench: Workbench, request: Request) -> Any:
 
 def _columns(workbench: Workbench, request: Request) -> Any:
     opened = workbench.library.run(_text(request, "run")).opened()
-    return {"columns": explore.columns(opened), "images": opened.images.height}
+    return {"columns": explore.columns(opened), "images": opened.images.height, "tasks": task_names()}
 
 
 def _images(workbench: Workbench, request: Request) -> Any:
@@ -180,11 +194,16 @@ def _images(workbench: Workbench, request: Request) -> Any:
 
 def _embedding(workbench: Workbench, request: Request) -> Any:
     entry, query = workbench.library.run(_text(request, "run")), parse_query(_text(request, "q"))
-    return explore.embedding(entry, query, _text(request, "model"), _text(request, "by") == "neighbours")
+    return explore.embedding(entry, query, _text(request, "model"), _text(request, "by", "components"))
 
 
 def _trajectory(workbench: Workbench, request: Request) -> Any:
     return explore.trajectory(workbench.library.run(_text(request, "run")), _number(request, "row"))
+
+
+def _explained(workbench: Workbench, request: Request) -> Any:
+    entry = workbench.library.run(_text(request, "run"))
+    return workbench.explainer.explained(entry, _number(request, "row"), _text(request, "model"))
 
 
 def _code(workbench: Workbench, request: Request) -> Any:
@@ -278,7 +297,21 @@ async def _select(workbench: Workbench, request: Request) -> Response:
         folder = workbench.selections / selection.checked_name(name)
         count = await asyncio.to_thread(selection.write_folder, entry, query, folder)
         return reply({"count": count, "next": f"csv:{folder / selection.LIST}"})
-    return error_reply(422, "a selection becomes a folder or a tag")
+    if content.get("as") == "annotation":
+        return reply(
+            await asyncio.to_thread(_annotation, workbench, entry, query, name, str(content.get("task")))
+        )
+    return error_reply(422, "a selection becomes a folder, a tag or an annotation")
+
+
+def _annotation(workbench: Workbench, entry: RunEntry, query: Query, name: str, task: str) -> dict[str, Any]:
+    """Begin an annotation task, and return the command that serves it."""
+    if task not in task_names():  # no file of the machine
+        raise UnknownName("task", task, task_names(), f"The tasks are {', '.join(task_names())}.")
+    file = workbench.selections / f"{selection.checked_name(name)}.sqlite"
+    count = selection.begin_annotation(entry, query, task, file)
+    words = ["--run", str(entry.folder), "--only", str(file.with_suffix(".csv")), "--out", str(file)]
+    return {"count": count, "next": shlex.join(["sorites", "annotate", "serve", task, *words])}
 
 
 ANSWERS: dict[str, Answer] = {
@@ -287,6 +320,7 @@ ANSWERS: dict[str, Answer] = {
     "columns": _columns,
     "images": _images,
     "trajectory": _trajectory,
+    "explained": _explained,
     "embedding": _embedding,
     "code": _code,
     "image": _image,

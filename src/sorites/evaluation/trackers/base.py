@@ -6,6 +6,7 @@ import importlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from sorites.core import METRICS
-from sorites.core.errors import MissingExtra, UnknownName
+from sorites.core.errors import MissingExtra, SoritesError, UnknownName
 from sorites.core.table import read
 from sorites.evaluation.storage.schema import RunRecord
 
@@ -83,17 +84,43 @@ def tracker(spec: str) -> Start:
 
     Raises:
         UnknownName: There is no such tracker.
-        MissingExtra: It is not installed.
+        MissingExtra: It is not installed, or a part of it that its settings need.
     """
     kind, _, place = spec.partition(":")
     if kind not in TRACKERS:
         raise UnknownName("tracker", kind, TRACKERS, f"The trackers are {', '.join(TRACKERS)}.")
-    try:
+    with naming(kind):
         importlib.import_module(kind)
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"logging to {kind}", "peers") from error
     module = importlib.import_module(f"sorites.evaluation.trackers.{kind}_run")
-    return lambda name, facts: module.start(name, facts, place or None)
+
+    def start(name: str, facts: Mapping[str, str]) -> Tracker:
+        with naming(kind):
+            started: Tracker = module.start(name, facts, place or None)
+        return started
+
+    return start
+
+
+@contextmanager
+def naming(kind: str) -> Iterator[None]:
+    """Name the tracker in errors of its library, which may be of any kind, and what installs a missing part.
+
+    Args:
+        kind: The tracker, which is also the name of the extra.
+
+    Raises:
+        MissingExtra: A library is not installed.
+        SoritesError: Anything else went wrong.
+    """
+    try:
+        yield
+    except SoritesError:
+        raise
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"logging to {kind}", kind) from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise SoritesError(f"{kind} failed: {reason[:500]}") from error
 
 
 def facts_of(record: RunRecord) -> dict[str, str]:

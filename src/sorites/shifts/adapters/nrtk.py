@@ -88,7 +88,7 @@ def _factory(spec: str, config: Mapping[str, Any]) -> Any:
         interfaces = importlib.import_module("nrtk.interfaces")
         configuration = importlib.import_module("smqtk_core.configuration")
     except ImportError as error:
-        raise MissingExtra("shift nrtk", "peers") from error
+        raise MissingExtra("shift nrtk", "peers", "nrtk") from error
     try:
         return configuration.from_config_dict(dict(config), interfaces.PerturbFactory.get_impls())
     except Exception as error:  # NRTK and its perturbers raise many kinds of errors

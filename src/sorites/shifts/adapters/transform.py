@@ -171,21 +171,23 @@ def _release(library: str) -> str:
 
 
 @contextmanager
-def _naming_errors(request: Request) -> Iterator[None]:
-    """Name the transform in errors that it raises."""
+def _naming_errors(request: Request, hint: str = "") -> Iterator[None]:
+    """Name the transform in errors that it raises, in one line."""
     try:
         yield
     except SoritesError:
         raise
     except Exception as error:  # a transform may raise anything
-        raise SoritesError(f"shift {request.spec}: {type(error).__name__}: {error}") from error
+        reason = " ".join(str(error).partition("For further information")[0].split())
+        raise SoritesError(f"shift {request.spec}: {type(error).__name__}: {reason}{hint}") from error
 
 
 def _made(make: Callable[..., Any], request: Request, severity: float) -> Callable[..., Any]:
     value = request.values.at(severity)
     probability = {"p": 1.0} if request.library in WITH_PROBABILITY else {}
     given = {**probability, **request.arguments, request.theta: (value, value) if request.pair else value}
-    with _naming_errors(request):
+    hint = "" if request.pair else f". If {request.theta} is a range, add pair=yes"
+    with _naming_errors(request, hint):
         transform: Callable[..., Any] = make(**given)
     if not callable(transform):
         raise SoritesError(f"shift {request.spec}: {request.place}(...) returned no transform")

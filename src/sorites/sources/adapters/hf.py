@@ -32,6 +32,7 @@ from sorites.io.paths import entries, is_dir, is_file, is_relative_inside, path_
 from sorites.io.readers import json_file, json_object, lines
 from sorites.sources import parquet
 from sorites.sources.adapters import arrow
+from sorites.sources.columns import named, note_no_labels
 
 OPTIONS: Mapping[str, Sequence[str]] = {"split": (), "image": (), "label": (), "attrs": ()}
 # What the names of files and folders of a split begin with.
@@ -131,18 +132,20 @@ def _stream_samples(
     file: Path, split: str, features: Mapping[str, Any], given: Columns, labels: Labels
 ) -> Iterator[Sample]:
     stream = arrow.Stream(file)
-    image = _named(file, stream.columns, given.get("image"), (*_images(features), *parquet.IMAGES))
-    label = _named(file, stream.columns, given.get("label"), (*_classes(features), *LABELS))
+    image = named(file, stream.columns, given.get("image"), (*_images(features), *parquet.IMAGES))
+    label = named(file, stream.columns, given.get("label"), (*_classes(features), *LABELS))
     if image is None:
         raise SoritesError(f"{file}: expected a column of images, got {', '.join(stream.columns)}")
+    attributes = _attributes(file, stream, given)
+    if label is None:
+        note_no_labels(f"hf:{file.parent}", stream.columns, (image, *(name for name, _ in attributes)))
     references = _references(file, stream, stream.columns[image])
     names = (features.get(label) or {}).get("names") or () if label else ()
     values = [None] * len(stream) if label is None else stream.values(stream.columns[label])
-    attrs = _attributes(file, stream, given)
     find = _finder(file, names, labels)
     for row, ((path, at, size), value) in enumerate(zip(references, values, strict=True)):
         id_ = f"{as_utf8(file.name)}/{row:07d}"
-        more = tuple(Attr(key, str(column[row])) for key, column in attrs if column[row] is not None)
+        more = tuple(Attr(key, str(column[row])) for key, column in attributes if column[row] is not None)
         yield Sample(
             id_, FileRef(path, at, size, "" if size is None else id_), find(value), attrs=more, split=split
         )
@@ -162,17 +165,10 @@ def _classes(features: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _named(file: Path, columns: Iterable[str], given: str | None, defaults: Iterable[str]) -> str | None:
-    known = list(columns)
-    if given is not None and given not in known:
-        raise SoritesError(f"{file} has no column {given}; it has {', '.join(known)}")
-    return given or next((name for name in defaults if name in known), None)
-
-
 def _attributes(file: Path, stream: arrow.Stream, given: Columns) -> list[tuple[str, list[Any]]]:
     names = [name for name in given.get("attrs", "").split(",") if name]
     for name in names:
-        _named(file, stream.columns, name, ())
+        named(file, stream.columns, name, ())
     return [(name, stream.values(stream.columns[name])) for name in names]
 
 
@@ -235,19 +231,21 @@ def _image_folders(root: Path) -> Iterator[Part]:
 def _listed(root: Path, file: Path, given: Columns, labels: Labels) -> Iterator[Sample]:
     rows = _metadata(file)
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    image = _named(file, columns, given.get("image"), (FILE_NAME, f"image_{FILE_NAME}"))
-    label = _named(file, columns, given.get("label"), LABELS)
+    image = named(file, columns, given.get("image"), (FILE_NAME, f"image_{FILE_NAME}"))
+    label = named(file, columns, given.get("label"), LABELS)
     if image is None:
         raise SoritesError(f"{file}: expected a column {FILE_NAME}, got {', '.join(columns) or 'none'}")
     attrs = [name for name in given.get("attrs", "").split(",") if name]
     for name in attrs:
-        _named(file, columns, name, ())
+        named(file, columns, name, ())
+    if label is None:
+        note_no_labels(f"hf:{root}", columns, (image, *attrs))
     find, split = _finder(file, (), labels), "" if file.parent == root else _split_of(file.parent.name)
     for row in rows:
-        named = row.get(image)
-        if not isinstance(named, str) or not is_relative_inside(named):
-            raise SoritesError(f"{file}: expected the name of a file below its folder, got {named!r}")
-        path = file.parent / named
+        listed = row.get(image)
+        if not isinstance(listed, str) or not is_relative_inside(listed):
+            raise SoritesError(f"{file}: expected the name of a file below its folder, got {listed!r}")
+        path = file.parent / listed
         more = tuple(Attr(key, str(row[key])) for key in attrs if row.get(key) is not None)
         id_ = as_utf8(path.relative_to(root).as_posix().replace(os.sep, "/"))
         yield Sample(

@@ -28,7 +28,7 @@ from PIL import Image as Pillow
 
 from sorites.core import CLEAN, FileRef, Generated, ImageRef, ImageU8, Sample, Setting, add_source
 from sorites.core.errors import BadImage, Notice, SoritesError, UnknownName, as_utf8
-from sorites.core.labels import Labels, imagenet
+from sorites.core.labels import Labels, imagenet, imagenet_subset
 from sorites.core.messages import option
 from sorites.core.packed import packed
 from sorites.core.specs import split_options
@@ -43,6 +43,8 @@ OPTIONS: Mapping[str, Sequence[str]] = dict.fromkeys(
 )
 SEVERITIES = 5
 LABELS_FILE = "labels.npy"
+# Subsets of ImageNet whose published accuracies mask the other classes.
+MASKED = ("imagenet-a", "imagenet-r")
 # Folders above those of corruptions, such as the groups of ImageNet-C (blur, digital, noise, weather).
 MAX_GROUPS = 2
 # The number of an image of ImageNet's validation set, by which the ReaL labels are ordered.
@@ -61,21 +63,22 @@ class Classes:
         mapping: Classes by folder name, if a file declares them.
         real: The ReaL labels of ImageNet's validation images in order, if a file has them.
         absent: The folders that were left out.
+        known: The labels of each folder that was read.
     """
 
     labels: Labels
     mapping: Mapping[str, frozenset[int]] | None = None
     real: Sequence[Sequence[int]] | None = None
     absent: dict[str, None] = field(default_factory=dict)
-    _known: dict[str, frozenset[int]] = field(default_factory=dict)
+    known: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def of(self, folder: str, where: Path) -> frozenset[int]:
         """Return the labels that count as correct for the images of a folder; empty to leave them out."""
-        if folder not in self._known:
-            self._known[folder] = self._found(folder, where)
-            if not self._known[folder]:
+        if folder not in self.known:
+            self.known[folder] = self._found(folder, where)
+            if not self.known[folder]:
                 self.absent[folder] = None
-        return self._known[folder]
+        return self.known[folder]
 
     def _found(self, folder: str, where: Path) -> frozenset[int]:
         if self.mapping is not None:
@@ -144,12 +147,30 @@ def variants(path: str | None, labels: Labels) -> Sequence[Sample]:
 
 def _counted(samples: Iterator[Sample], classes: Classes, root: Path) -> Iterator[Sample]:
     yield from samples
+    _note_mask(classes, root)
     if classes.absent:
         first, count = next(iter(classes.absent)), len(classes.absent)
         text = (
             f"{root}: {count} class folders have none of the suite's classes and are left out, first {first}"
         )
         warnings.warn(Notice(text, code="classes_left_out", count=count), stacklevel=2)
+
+
+def _note_mask(classes: Classes, root: Path) -> None:
+    """Tell that the folders are a published subset of ImageNet, if the suite has all of its classes."""
+    whole = imagenet()
+    if classes.labels.ids != whole.ids:
+        return
+    present = {label for found in classes.known.values() for label in found}
+    for name in MASKED:
+        subset = {whole.find(id_) for id_ in imagenet_subset(name).ids}
+        if present == subset or (present <= subset and name in _plain(root.name).replace(" ", "-")):
+            text = (
+                f"the {len(present)} class folders of {root} are of {name}, whose published accuracies leave"
+                f" out the other {len(whole) - len(subset)} classes of ImageNet: {option('labels', name)}"
+            )
+            warnings.warn(Notice(text, code="classes_not_masked", labels=name), stacklevel=2)
+            return
 
 
 # Options.
@@ -346,10 +367,7 @@ def _stacks(
         raise SoritesError(
             f"{root / LABELS_FILE}: expected one class number per image and severity, got {numbers.shape}"
         )
-    label_of = {
-        number: _cifar_label(int(number), int(numbers.max()) + 1, classes.labels)
-        for number in set(numbers.tolist())
-    }
+    label_of = _cifar_labels(root / LABELS_FILE, numbers, classes.labels)
     count, labels = len(numbers) // SEVERITIES, [label_of[number] for number in numbers.tolist()]
     step = Step.of(given)
     if "clean" in given:
@@ -375,10 +393,24 @@ def _stacks(
                     )
 
 
-def _cifar_label(number: int, classes: int, labels: Labels) -> int | None:
-    """Return the label of a class number: by its name for CIFAR-10 if the suite has it, else by position."""
-    found = labels.get(CLASSES[number]) if classes == len(CLASSES) else None
-    return found if found is not None else number if number < len(labels) else None
+def _cifar_labels(file: Path, numbers: np.ndarray[Any, Any], labels: Labels) -> dict[int, int | None]:
+    """Return the label of each class number: by its name for CIFAR-10 if the suite has it, else by position.
+
+    Raises:
+        SoritesError: The suite's classes are ImageNet's, whose positions mean other classes.
+    """
+    count = int(numbers.max()) + 1
+    names = CLASSES if count == len(CLASSES) else ()
+    found = {}
+    for number in sorted(set(numbers.tolist())):
+        label = labels.get(names[number]) if names else None
+        if label is None and set(labels.ids) <= set(imagenet().ids):
+            raise SoritesError(
+                f"{file} has the numbers of {count} classes, and the suite's classes are ImageNet's. List the"
+                f" names of the {count} classes in a text file, one per line: {option('labels', 'FILE')}"
+            )
+        found[number] = label if label is not None else number if number < len(labels) else None
+    return found
 
 
 def _array(file: Path) -> np.ndarray[Any, Any]:

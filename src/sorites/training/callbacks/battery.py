@@ -158,4 +158,4 @@ def library(name: str, wanted_by: str, extra: str) -> Any:
     try:
         return with_torchvision(lambda: importlib.import_module(name))
     except ModuleNotFoundError as error:
-        raise MissingExtra(wanted_by, extra) from error
+        raise MissingExtra(wanted_by, extra, name.partition(".")[0] if extra == "peers" else "") from error

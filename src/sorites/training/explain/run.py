@@ -142,6 +142,26 @@ def explain_flips(options: ExplainOptions, bar: Bar | None = None) -> tuple[Chan
     return tuple(explained)
 
 
+def explain_row(
+    plan: Plan, row: Row, image: ImageU8, masks: int = MASKS
+) -> tuple[Method, dict[Kind, ImageU8], Row]:
+    """Explain the prediction in one row of a run's table: Grad-CAM for torch classifiers, else RISE.
+
+    Args:
+        plan: The plan of the run.
+        row: The row; of a detector with the explained box as ``box`` and its class as ``label``.
+        image: The image of the row.
+        masks: Number of masks of RISE.
+
+    Returns:
+        The method, the images that it makes, and facts about them, such as ``empty``.
+    """
+    model = plan.models[row["model"]]
+    method: Method = "gradcam" if model.module is not None and model.output == "label" else "rise"
+    work = _Work(Path(), plan, "prediction", {}, method, masks)
+    return method, *work.drawn(row, image)
+
+
 def _method(options: ExplainOptions, models: Sequence[Model]) -> Method:
     """Return the method: as asked, or Grad-CAM where all models are torch classifiers."""
     known = ("auto", *get_args(Method))
@@ -357,7 +377,7 @@ class _Work:
 
     def _side(self, row: Row, file: str, image: ImageU8) -> Side:
         """Explain one prediction and write its images."""
-        images, more = (self._gradients if self.method == "gradcam" else self._masked)(row, image)
+        images, more = self.drawn(row, image)
         for kind in kinds_of(self.method):
             write_image(images[kind], self.folder, file, kind)
         about = {
@@ -366,6 +386,10 @@ class _Work:
         }
         version = self.plan.models[row["model"]].version
         return Side(file=file, version=version, target=self._label(row), method=self.method, **about, **more)
+
+    def drawn(self, row: Row, image: ImageU8) -> tuple[dict[Kind, ImageU8], Row]:
+        """Return the images of the method, and what is recorded of them."""
+        return (self._gradients if self.method == "gradcam" else self._masked)(row, image)
 
     def _gradients(self, row: Row, image: ImageU8) -> tuple[dict[Kind, ImageU8], Row]:
         """Return the images of Grad-CAM, and what is recorded of it."""

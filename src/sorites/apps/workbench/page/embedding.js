@@ -11,7 +11,7 @@ const MOST = 500;
 export function drawMap(panel, models, search, filter, open) {
   const model = el("select", { "aria-label": "Model of the map", onchange: () => draw() }, models.map((name) => el("option", { value: name }, name)));
   const by = el("select", { "aria-label": "Kind of map", onchange: () => draw() },
-    el("option", { value: "components" }, "principal components"), el("option", { value: "neighbours" }, "t-SNE"));
+    el("option", { value: "components" }, "principal components"), el("option", { value: "neighbours" }, "t-SNE"), el("option", { value: "umap" }, "UMAP"));
   const told = el("p", { class: "soft" });
   const plot = el("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, class: "plot", role: "img", "aria-label": "Images by their features",
     onpointerdown: begin, onpointermove: move, onpointerup: end });
@@ -21,6 +21,7 @@ export function drawMap(panel, models, search, filter, open) {
   panel.replaceChildren(el("div", { class: "bar" }, el("h2", {}, "Map"), model, by), plot, told);
 
   async function draw() {
+    told.textContent = "placing the images …";
     try {
       const answer = await get("embedding", { ...search(), model: model.value, by: by.value });
       points = placed(answer.points);

@@ -1,6 +1,7 @@
 // A grid of images that scrolls through all rows, with filters; a click opens the trajectory of a sample.
 
 import { drawMap } from "./embedding.js";
+import { openTrajectory } from "./trajectory.js";
 import { el, get, number, parsed, percent, post, runPicker, say, url, writeAddress } from "./parts.js";
 
 const PAGE = 120;
@@ -31,8 +32,8 @@ class Explorer {
   }
 
   async open() {
-    const { columns } = await get("columns", { run: this.run });
-    this.columns = columns;
+    const { columns, tasks } = await get("columns", { run: this.run });
+    Object.assign(this, { columns, tasks });
     this.bar = el("div", { class: "bar" });
     this.chips = el("div", { class: "bar", "aria-label": "Filters", role: "group" });
     this.space = el("div", { class: "space" });
@@ -41,15 +42,16 @@ class Explorer {
     this.main.replaceChildren(this.bar, this.chips, el("div", { class: "beside" }, this.map, this.grid));
     this.drawBar();
     this.grid.addEventListener("scroll", () => this.draw());
-    this.resize = () => this.draw();
-    addEventListener("resize", this.resize);
+    this.resize?.disconnect();
+    this.resize = new ResizeObserver(() => this.draw());
+    this.resize.observe(this.grid);
     await this.search();
     if (this.open_row !== null) await this.trajectory(Number(this.open_row));
   }
 
   close() {
     this.controller.abort();
-    removeEventListener("resize", this.resize);
+    this.resize?.disconnect();
     this.dialog?.remove();
   }
 
@@ -73,7 +75,8 @@ class Explorer {
       el("button", { onclick: () => { this.mapped = !this.mapped; this.address(); this.drawBar(); this.drawMap(); }, "aria-pressed": String(this.mapped) }, "map"),
       el("button", { onclick: () => this.copy() }, "copy as Python"),
       el("button", { onclick: () => this.keep("tag") }, "tag"),
-      el("button", { onclick: () => this.keep("folder") }, "to a folder"));
+      el("button", { onclick: () => this.keep("folder") }, "to a folder"),
+      el("button", { onclick: () => this.keep("annotation") }, "annotate"));
   }
 
   drawValue(name) {
@@ -147,6 +150,7 @@ class Explorer {
 
   // Only the tiles that can be seen exist. Browsers limit the height of an element, so that of millions of rows is scaled.
   draw() {
+    if (!this.grid.clientWidth) return; // hidden, as while a trajectory is printed
     const side = innerWidth < 500 ? 120 : 170;
     const across = Math.max(1, Math.floor(this.grid.clientWidth / side));
     const [width, height] = [this.grid.clientWidth / across, side + 52];
@@ -195,35 +199,7 @@ class Explorer {
     this.address();
     const found = await get("trajectory", { run: this.run, row });
     this.dialog?.remove();
-    this.dialog = el("dialog", { "aria-label": `Images of ${found.sample}`, onclose: () => { this.dialog.remove(); this.open_row = null; this.address(); } });
-    const shifts = [...new Set(found.images.map((image) => image.shift))];
-    const chosen = found.images.find((image) => image.row === row);
-    this.dialog.append(
-      el("div", { class: "bar head" }, el("h2", {}, `${found.class || "no label"} · ${found.sample}`),
-        el("a", { href: `#/turn?run=${this.run}&image=${encodeURIComponent(found.sample)}${chosen.severity && chosen.shift !== "clean"
-          ? `&at=${encodeURIComponent(JSON.stringify({ [chosen.shift]: chosen.severity }))}` : ""}` }, "turn this image"),
-        el("button", { onclick: () => this.dialog.close() }, "close")),
-      ...shifts.map((shift) => this.strip(found, shift, row)));
-    document.body.append(this.dialog);
-    this.dialog.showModal();
-    this.dialog.querySelector(".here")?.scrollIntoView({ block: "center", inline: "center" });
-  }
-
-  strip(found, shift, row) {
-    const images = found.images.filter((image) => image.shift === shift);
-    return el("section", {}, el("h3", {}, shift), el("div", { class: "strip", tabindex: 0 }, images.map((image) =>
-      el("figure", { class: image.row === row ? "here" : "" },
-        el("img", { loading: "lazy", src: url("thumbnail", { run: this.run, row: image.row, side: 300 }), alt: `${shift} ${number(image.severity)}` }),
-        el("figcaption", {}, image.severity !== null ? number(image.severity) : image.params || "",
-          Object.entries(image.models).map(([model, answer]) => this.answer(model, answer)))))));
-  }
-
-  answer(model, answer) {
-    const scores = Object.entries(answer.scores).map(([name, score]) => `${name} ${number(score)}`).join(" · ");
-    const verdict = answer.correct === null || answer.correct === undefined ? "soft" : answer.correct ? "good" : "bad";
-    const text = answer.error ? answer.error : answer.boxes?.length ? `${answer.boxes.length} boxes` : `${answer.answer} ${percent(answer.conf)}`;
-    return el("div", { title: (answer.top5 || []).join(", ") }, el("strong", {}, model), " ", el("span", { class: verdict }, text),
-      scores ? el("div", { class: "soft" }, scores) : null);
+    this.dialog = openTrajectory(this.run, row, found, () => { this.open_row = null; this.address(); });
   }
 
   async copy() {
@@ -234,12 +210,25 @@ class Explorer {
     dialog.showModal();
   }
 
-  async keep(as) {
-    const name = prompt(as === "tag" ? `Name of the tag for ${number(this.total)} images` : `Name of the folder for ${number(this.total)} images`);
-    if (!name) return;
-    try {
-      const done = await post("select", JSON.stringify({ run: this.run, q: this.query, as, name }));
-      say(`${number(done.count)} images · next: ${done.next}`);
-    } catch (error) { say(error.message, true); }
+  // Asks for a name, and for the task of an annotation; then shows the command that goes on with the selection.
+  keep(as) {
+    const what = { tag: "Tag", folder: "Write to a folder:", annotation: "Annotate" }[as];
+    const name = el("input", { required: true, pattern: "[A-Za-z0-9][A-Za-z0-9_.\\-]{0,63}", title: "letters, digits, dots, dashes and underscores", "aria-label": "Name" });
+    const task = as === "annotation" ? el("select", { "aria-label": "Task" }, this.tasks.map((each) => el("option", { value: each }, each))) : null;
+    const told = el("p", { role: "status" });
+    const form = el("form", { onsubmit: (event) => { event.preventDefault(); send(); } },
+      el("p", {}, el("label", {}, "name ", name)), task ? el("p", {}, el("label", {}, "task ", task)) : null,
+      el("div", { class: "bar" }, el("button", {}, "make"), el("button", { type: "button", onclick: () => dialog.close() }, "close")), told);
+    const dialog = el("dialog", { "aria-label": what, class: "small", onclose: () => dialog.remove() }, el("h2", {}, `${what} ${number(this.total)} images`), form);
+    const send = async () => {
+      told.textContent = "working …";
+      told.className = "";
+      try {
+        const done = await post("select", JSON.stringify({ run: this.run, q: this.query, as, name: name.value, task: task?.value }));
+        told.replaceChildren(`${number(done.count)} images. Next:`, el("pre", {}, done.next));
+      } catch (error) { told.textContent = error.message; told.className = "bad"; }
+    };
+    document.body.append(dialog);
+    dialog.showModal();
   }
 }

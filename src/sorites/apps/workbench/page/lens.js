@@ -1,6 +1,6 @@
 // A lens's field under the pointer: point spread function, MTF, the image as it is seen there, and the answers.
 
-import { card, el, get, imagePicker, latest, number, runPicker, say, withModels, writeAddress } from "./parts.js";
+import { card, drawBoxes, el, get, imagePicker, latest, number, runPicker, say, withModels, writeAddress } from "./parts.js";
 
 const SIDE = 240;
 const RADIUS = 112;
@@ -39,6 +39,7 @@ class LensBench {
 
   draw() {
     this.picture = el("img", { alt: "The image as it is seen at this place of the field" });
+    this.overlay = el("svg", { "aria-hidden": "true" });
     this.point = el("img", { alt: "Point spread function" });
     this.curves = el("div", {});
     this.numbers = el("p", { class: "soft" });
@@ -54,7 +55,7 @@ class LensBench {
         imagePicker(this.samples, this.image, (image) => { this.image = image; this.look(); })),
       el("div", { class: "turn lens" },
         el("div", {}, this.bench, el("div", { class: "side" }, this.point, this.curves), this.numbers),
-        el("div", {}, el("div", { class: "stage" }, this.picture), el("h2", { class: "unseen" }, "Answers"), this.answers)));
+        el("div", {}, el("div", { class: "stage" }, this.picture, this.overlay), el("h2", { class: "unseen" }, "Answers"), this.answers)));
     this.drawBench();
   }
 
@@ -141,6 +142,7 @@ class LensBench {
     writeAddress("lens", asked);
     if (answer.error) { say(answer.error, true); return; }
     this.picture.src = answer.image;
+    drawBoxes(this.overlay, answer);
     this.point.src = answer.point;
     this.curves.replaceChildren(mtf(answer.mtf));
     const halves = (name) => answer.mtf[`${name}_mtf50`].map((value) => value === null ? "> 0.5" : number(value)).join(", ");

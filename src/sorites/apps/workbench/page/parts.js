@@ -14,6 +14,8 @@ export function el(name, attributes = {}, ...children) {
   return node;
 }
 
+// Found boxes that are named on an image; all are drawn.
+const NAMED = 12;
 const status = document.getElementById("status");
 
 export function say(text, isError = false) {
@@ -112,6 +114,28 @@ export function card(model, found, answer, more) {
     found.top5?.length ? el("ol", {}, found.top5.map((name) => el("li", {}, name))) : null,
     Object.entries(found.scores).map(([name, score]) => el("div", { class: "soft" }, `${name} ${number(score, 4)}`)),
     more ? el("p", {}, more) : null);
+}
+
+// Draws found boxes (blue), objects of the ground truth (green), and those that no model finds (red, dashed, named).
+export function drawBoxes(overlay, answer) {
+  overlay.setAttribute("viewBox", `0 0 ${answer.width} ${answer.height}`);
+  const found = Object.values(answer.models).flatMap((model) => (model.boxes || []).filter((box) => box.conf >= answer.from))
+    .sort((a, b) => b.conf - a.conf);
+  const size = answer.width / 32;
+  const rect = ([x0, y0, x1, y1], colour, dash) => el("rect", { x: x0, y: y0, width: Math.max(0, x1 - x0), height: Math.max(0, y1 - y0), fill: "none", stroke: colour,
+    "stroke-width": 2, "stroke-dasharray": dash || null, "vector-effect": "non-scaling-stroke" });
+  // A name begins at the left side of its box, or ends at the right one where it would leave the image.
+  const named = (text, [x0, , x1], y, colour) => {
+    const inside = x0 + text.length * size * 0.6 < answer.width;
+    return el("text", { x: inside ? x0 + 2 : Math.min(x1, answer.width) - 2, "text-anchor": inside ? null : "end", y: Math.min(Math.max(y, size), answer.height - 3), "font-size": size, fill: colour, class: "over" }, text);
+  };
+  const corners = (box) => [box.x0, box.y0, box.x1, box.y1];
+  const truths = (answer.truth || []).map(({ xyxy, name, found: by }) => [xyxy, name, Object.values(by).some(Boolean)]);
+  overlay.replaceChildren(
+    ...found.map((box) => rect(corners(box), "#4f9cff")),
+    ...truths.map(([xyxy, name, here]) => el("g", {}, rect(xyxy, here ? "#3fbf6a" : "#ff4d4d", here ? null : "6 4"),
+      here ? null : named(`${name}: not found`, xyxy, xyxy[3] - 3, "#ff8080"))),
+    ...found.slice(0, NAMED).map((box) => named(`${box.name} ${percent(box.conf)}`, corners(box), box.y0 + size, "#8fc1ff")));
 }
 
 // Calls a slow function again and again while its inputs change: one call at a time, and only for the latest state.

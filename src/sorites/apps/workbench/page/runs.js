@@ -46,13 +46,13 @@ function table(runs, chosen, pick) {
   const rows = runs.map((run) => el("tr", {},
     el("td", {}, el("button", { onclick: () => pick(run.key), disabled: Boolean(run.error), "aria-pressed": String(run.key === chosen) },
       run.folder.split(/[\\/]/).pop()), el("div", { class: "soft path" }, run.suite ? `${run.suite} · ${run.folder}` : run.folder)),
-    el("td", {}, run.error ? el("span", { class: "bad" }, run.error) : run.models.join(", ")),
-    el("td", {}, (run.shifts || []).length > 6 ? `${run.shifts.length} shifts` : (run.shifts || []).join(", ")),
-    el("td", { class: "number" }, number(run.rows)),
-    el("td", {}, run.error ? null : el("a", { href: `#/explore?run=${run.key}` }, "explore"), " ",
+    el("td", { "data-name": "models" }, run.error ? el("span", { class: "bad" }, run.error) : run.models.join(", ")),
+    el("td", { "data-name": "shifts" }, (run.shifts || []).length > 6 ? `${run.shifts.length} shifts` : (run.shifts || []).join(", ")),
+    el("td", { class: "number", "data-name": "rows" }, number(run.rows)),
+    el("td", { "data-name": "open" }, run.error ? null : el("a", { href: `#/explore?run=${run.key}` }, "explore"), " ",
       run.error ? null : el("a", { href: `#/turn?run=${run.key}` }, "turn"), " ",
       run.pages.map((name) => [el("a", { href: url("page", { run: run.key, name }), target: "_blank" }, name), " "]))));
-  return el("table", {}, el("thead", {}, el("tr", {},
+  return el("table", { class: "runs" }, el("thead", {}, el("tr", {},
     ["run", "models", "shifts", "rows", "open"].map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows));
 }
 

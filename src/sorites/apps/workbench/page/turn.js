@@ -1,10 +1,8 @@
 // One image under one or two dials: pixels, answers, OOD scores, where each model fails, and the map of both dials.
 
-import { card, el, get, imagePicker, number, parsed, percent, post, runPicker, say, withModels, writeAddress } from "./parts.js";
+import { card, drawBoxes, el, get, imagePicker, number, parsed, percent, post, runPicker, say, withModels, writeAddress } from "./parts.js";
 
 const CELLS = 7;
-// Found boxes that are named on the image; all are drawn.
-const NAMED = 12;
 
 export async function show(main, state) {
   const { runs, extra, run } = await withModels(state.run);
@@ -109,25 +107,10 @@ class Turner {
     this.last = answer;
     if (answer.error) { say(answer.error, true); return; }
     this.picture.src = answer.image;
-    this.drawBoxes(answer);
-    this.side.replaceChildren(answer.point ? el("img", { src: answer.point, alt: "The image of a point" }) : el("span", { class: "soft" }, ""), histogram(answer.histogram));
+    drawBoxes(this.overlay, answer);
+    this.side.classList.toggle("alone", !answer.point);
+    this.side.replaceChildren(...(answer.point ? [el("img", { src: answer.point, alt: "The image of a point" })] : []), histogram(answer.histogram));
     this.answers.replaceChildren(...Object.entries(answer.models).map(([model, found]) => card(model, found, answer, this.fails[model])));
-  }
-
-  drawBoxes(answer) {
-    this.overlay.setAttribute("viewBox", `0 0 ${answer.width} ${answer.height}`);
-    const found = Object.values(answer.models).flatMap((model) => (model.boxes || []).filter((box) => box.conf >= answer.from))
-      .sort((a, b) => b.conf - a.conf);
-    const size = answer.width / 32;
-    const rect = ([x0, y0, x1, y1], colour, dash) => el("rect", { x: x0, y: y0, width: Math.max(0, x1 - x0), height: Math.max(0, y1 - y0), fill: "none", stroke: colour,
-      "stroke-width": 2, "stroke-dasharray": dash || null, "vector-effect": "non-scaling-stroke" });
-    const named = (text, x, y, colour) => el("text", { x, y: Math.max(y, size), "font-size": size, fill: colour, class: "over" }, text);
-    const truths = (answer.truth || []).map(({ xyxy, name, found: by }) => [xyxy, name, Object.values(by).some(Boolean)]);
-    this.overlay.replaceChildren(
-      ...found.map((box) => rect([box.x0, box.y0, box.x1, box.y1], "#4f9cff")),
-      ...truths.map(([xyxy, name, here]) => el("g", {}, rect(xyxy, here ? "#3fbf6a" : "#ff4d4d", here ? null : "6 4"),
-        here ? null : named(`${name}: not found`, xyxy[0] + 2, xyxy[3] - 3, "#ff8080"))),
-      ...found.slice(0, NAMED).map((box) => named(`${box.name} ${percent(box.conf)}`, box.x0 + 2, box.y0 + size, "#8fc1ff")));
   }
 
   press(event) {
