@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from sorites.apps.asking import Question, questions
+from sorites.apps.asking import Question, measured, questions
 from sorites.cli.about import papers, works
 from sorites.cli.app import VERBS, command_of
 from sorites.core import METRICS, SCORERS, SHIFTS, Shift
@@ -97,14 +97,16 @@ def wrapped(line: str) -> str:
 
 
 def question_page(one: Question) -> str:
-    """Return the page of a question."""
+    """Return the page of a question: its commands, an example with its files, and a picture of its answer."""
     minutes = "1 minute" if one.minutes == 1 else f"{one.minutes} minutes"
     commands, example = ("\n".join(map(wrapped, lines)) for lines in (one.commands, one.example))
+    files = "".join(f"`{name}`:\n\n```python\n{text.strip()}\n```\n\n" for name, text in one.files.items())
     return (
         f"# {one.question}\n\n{one.answer}\n\n## With your images and model\n\n```sh\n{commands}\n```\n\n"
         "PHOTOS is a folder of images in class folders, classes.txt has one class name per line, and RUN, BASE and NEW are run"
-        f" folders.\n\n## On the embedded data\n\n```sh\n{example}\n```\n\nAbout {minutes} on two cores, after the"
-        f" downloads (an estimate).\n\n[Details](../../{one.page}). Further words for it: {one.words}.\n"
+        f" folders.\n\n## On the embedded data\n\n{files}```sh\n{example}\n```\n\nAbout {minutes} on two cores, after the"
+        f" downloads (measured on {measured()}).\n\n![The answer of the example](../../answers/{one.name}.webp)\n\n"
+        f"[Details](../../{one.page}). Further words for it: {one.words}.\n"
     )
 
 
