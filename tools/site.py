@@ -12,6 +12,7 @@ import json
 import re
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,17 @@ from sorites.cli.app import VERBS, command_of
 from sorites.core import METRICS, SCORERS, SHIFTS, Shift
 from sorites.core.registry import first_sentence
 from sorites.reports.figures.strips import strip
+from tools.suite_pages import suite_pages, suites_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 GENERATED = DOCS / "generated"
 SIDE = 160
+# Accents of BibTeX as combining characters.
+ACCENTS = {'"': "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303"}
+# Pages that describe shifts; those that none of them names are corruptions of ImageNet-C.
+ABOUT_SHIFTS = ("optics", "lenses", "camera", "weather", "grids", "distance")
+COMMON = "optics.md#the-common-corruptions"
 
 
 def example_image() -> np.ndarray:
@@ -52,9 +59,19 @@ def reference(key: str) -> str:
     """Return authors, title and year of a paper in ``papers.bib``."""
     entry = papers()[key]
     field = {name: re.search(rf"{name} = \{{(.+?)\}},?\n", entry) for name in ("author", "title", "year")}
-    author, title, year = (re.sub(r"[{}\\]", "", found[1]) if found else "" for found in field.values())
+    author, title, year = (plain(found[1]) if found else "" for found in field.values())
     first, *others = author.split(" and ")
     return f"{first}{' et al.' if others else ''}, “{title}” ({year})"
+
+
+def plain(text: str) -> str:
+    """Return text of BibTeX with its accents as letters and without braces."""
+    accented = re.sub(
+        r"""\\(["'`^~])\{?(\w)\}?""",
+        lambda found: unicodedata.normalize("NFC", found[2] + ACCENTS[found[1]]),
+        text,
+    )
+    return re.sub(r"[{}\\]", "", accented)
 
 
 def text_of(docstring: str) -> str:
@@ -134,9 +151,20 @@ def _shift(shift: Shift, image: np.ndarray, cited: list[str]) -> str:
         strip(image, shift, side=112).save(file, quality=80)
     levels = ", ".join(f"{level:.3g}" for level in shift.levels)
     dial = f"Unit: {escaped(shift.unit)}. Levels: {levels}." if levels else f"{len(shift.settings)} settings."
-    paper = f" Paper: {'; '.join(map(escaped, cited))}." if cited else ""
+    paper = f"Paper: {'; '.join(map(escaped, cited))}." if cited else "No paper: defined by Sorites."
     about = escaped(shift.about)
-    return f"### {shift.name}\n\n{about}\n\n{dial} Version {shift.version}.{paper}\n\n![{shift.name} at increasing severities](strips/{file.name})\n"
+    return (
+        f"### {shift.name}\n\n{about}\n\n{dial} Version {shift.version}. {paper} [Details](../{_about(shift.name)}).\n\n"
+        f"![{shift.name} at increasing severities](strips/{file.name})\n"
+    )
+
+
+def _about(name: str) -> str:
+    """Return the page that describes a shift."""
+    pages = (
+        page for page in ABOUT_SHIFTS if f"`{name}`" in (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    )
+    return next((f"{page}.md" for page in pages), COMMON)
 
 
 def metrics_page() -> str:
@@ -234,6 +262,7 @@ def changelog_page() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "questions": questions_page,
     "shifts": shifts_page,
+    "suites": suites_page,
     "metrics": metrics_page,
     "scorers": scorers_page,
     "verbs": verbs_page,
@@ -244,12 +273,13 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def generate() -> None:
     """Write the generated pages; a page that has not changed keeps its time, so that Sphinx skips it."""
-    for folder in ("strips", "questions"):
+    for folder in ("strips", "questions", "suites"):
         (GENERATED / folder).mkdir(parents=True, exist_ok=True)
     texts = {name: page() for name, page in PAGES.items()}
     texts |= {f"questions/{one.name}": question_page(one) for one in questions()}
-    for old in (GENERATED / "questions").glob("*.md"):
-        if f"questions/{old.stem}" not in texts:
+    texts |= {f"suites/{name}": page for name, page in suite_pages(reference).items()}
+    for old in (*GENERATED.glob("questions/*.md"), *GENERATED.glob("suites/*.md")):
+        if f"{old.parent.name}/{old.stem}" not in texts:
             old.unlink()
     for name, text in texts.items():
         file = GENERATED / f"{name}.md"
