@@ -23,6 +23,7 @@ html_show_sourcelink = False
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = "scorer.js"
 html_sidebars = {"index": [], "why": [], "start": [], "search": []}
 html_theme_options = {
     "show_toc_level": 2,

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import resource
 import shlex
 import shutil
 import signal
@@ -94,22 +93,31 @@ def kept(name: str, out: Path = OUT) -> Answer:
 
 
 def _typed(line: str, folder: Path) -> Typed:
-    start, before = time.monotonic(), _cpu()
+    start = time.monotonic()
     if shlex.split(line)[:2] == ["sorites", "view"]:
         with served(line, folder) as address:
             page = urllib.request.urlopen(address, timeout=60).read()
-        code, out, err = (
-            (0 if b"<html" in page else 1),
-            (folder / "served.txt").read_text(encoding="utf-8"),
-            "",
-        )
-    else:
-        done = subprocess.run(
-            _command(line), cwd=folder, env=_environment(), capture_output=True, text=True, check=False,
-            timeout=PATIENCE,
-        )  # fmt: skip
-        code, out, err = done.returncode, done.stdout, done.stderr
-    return Typed(line, code, out, err, time.monotonic() - start, _cpu() - before)
+        said = (folder / "served.txt").read_text(encoding="utf-8")
+        seconds = time.monotonic() - start
+        return Typed(line, 0 if b"<html" in page else 1, said, "", seconds, seconds)
+    with (folder / "out.txt").open("w+b") as out, (folder / "err.txt").open("w+b") as err:
+        child = subprocess.Popen(_command(line), cwd=folder, env=_environment(), stdout=out, stderr=err)
+        code, cpu = _waited(child)
+    said, noted = ((folder / name).read_text(encoding="utf-8") for name in ("out.txt", "err.txt"))
+    return Typed(line, code, said, noted, time.monotonic() - start, cpu)
+
+
+def _waited(child: subprocess.Popen[bytes]) -> tuple[int, float]:
+    """Wait for a process; return its exit code and the CPU seconds that it and its children took."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        pid, status, used = os.wait4(child.pid, os.WNOHANG)
+        if pid:
+            child.returncode = os.waitstatus_to_exitcode(status)
+            return child.returncode, used.ru_utime + used.ru_stime
+        if time.monotonic() > end:
+            child.kill()
+        time.sleep(0.2)
 
 
 def _command(line: str) -> list[str]:
@@ -120,11 +128,6 @@ def _command(line: str) -> list[str]:
 def _environment() -> dict[str, str]:
     """Return the environment of a user with a terminal of 100 columns and this copy of Sorites."""
     return os.environ | {"COLUMNS": "100", "PYTHONPATH": str(ROOT / "src")}
-
-
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 @contextlib.contextmanager

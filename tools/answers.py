@@ -80,6 +80,7 @@ Picture = Chart | Part | Served | Images | Printed
 
 PRINTED = Printed()
 FIGURES: dict[str, Picture] = {
+    "own-images": Part("runs/mine/report.html", "#curves"),
     "which-model": Part("runs/which/report.html", "#curves"),
     "how-far": Chart("runs/far", "failure_severity"),
     "does-it-know": Chart("runs/knows", "auroc", ("scorer", "shift", "severity"), {"framework": "drift"}),

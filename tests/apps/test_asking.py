@@ -26,6 +26,7 @@ LINES += [
     )
 ]
 IN_OTHER_WORDS = {
+    "own-images": ("evaluate a timm checkpoint on a folder of photos", "run my own dataset"),
     "which-model": ("which network is best for production", "rank my candidate backbones"),
     "how-far": ("at what severity does it break", "how much blur is tolerated before failure"),
     "does-it-know": ("is my network overconfident when it is wrong", "does it notice its own errors"),
