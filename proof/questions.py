@@ -24,7 +24,7 @@ from sorites.apps.asking import Question, questions
 Rows = list[dict[str, str]]
 
 
-AT_ONCE = 3
+AT_ONCE = 6
 
 
 def run() -> Iterator[Line]:

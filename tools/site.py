@@ -26,7 +26,7 @@ from sorites.cli.app import VERBS, command_of
 from sorites.core import METRICS, SCORERS, SHIFTS, Shift
 from sorites.core.registry import first_sentence
 from sorites.reports.figures.strips import strip
-from tools.suite_pages import suite_pages, suites_page
+from tools.suite_pages import suite_pages, suites_page, wrapped
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -99,18 +99,6 @@ def questions_page() -> str:
     lines = [f"- [{one.question}](questions/{one.name}.md) {one.answer}" for one in questions()]
     names = [f"questions/{one.name}" for one in questions()]
     return "\n".join([head, *lines, "", ":::{toctree}", ":hidden:", *names, ":::", ""])
-
-
-def wrapped(line: str) -> str:
-    """Break a long command before its options, so that it can be copied as it stands."""
-    first, *options = re.split(r" (?=--)", line)
-    lines = [first]
-    for option in options:
-        if len(lines[-1]) + len(option) < 68:
-            lines[-1] += f" {option}"
-        else:
-            lines.append(f"  {option}")
-    return " \\\n".join(lines)
 
 
 def question_page(one: Question) -> str:

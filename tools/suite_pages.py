@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Iterable
 from importlib.resources import files
@@ -19,6 +20,18 @@ SHOWN_SETTINGS = 8
 def protocols() -> dict[str, Any]:
     """Return the protocols of papers by suite: page, command, and rows of topic, paper and suite."""
     return tomllib.loads(PROTOCOLS.read_text(encoding="utf-8"))
+
+
+def wrapped(line: str) -> str:
+    """Break a long command before its options, so that it can be copied as it stands."""
+    first, *options = re.split(r" (?=--)", line)
+    lines = [first]
+    for option in options:
+        if len(lines[-1]) + len(option) < 68:
+            lines[-1] += f" {option}"
+        else:
+            lines.append(f"  {option}")
+    return " \\\n".join(lines)
 
 
 def suite_pages(reference: Callable[[str], str]) -> dict[str, str]:
@@ -53,9 +66,9 @@ def _page(suite: Suite, protocol: dict[str, Any] | None, cited: list[str]) -> st
     details = f"[Details](../../{told['page']}).\n\n" if told else ""
     command = told.get("command", f"sorites run {suite.name} --out RUN")
     parts = [
-        f"# {suite.name}\n\n{suite.about}\n\n{paper}```sh\n{command}\n```\n\n{details}",
+        f"# {suite.name}\n\n{suite.about}\n\n{paper}```sh\n{wrapped(command)}\n```\n\n{details}",
         _protocol(told["rows"]) if told else "",
-        f"## What it runs\n\n| | |\n|---|---|\n{''.join(_settings(suite))}\n",
+        f"## What it runs\n\n| key | value |\n|---|---|\n{''.join(_settings(suite))}\n",
         _shifts(suite),
         f"## The suite\n\n```toml\n{_text(suite.name)}\n```\n",
     ]
@@ -64,7 +77,7 @@ def _page(suite: Suite, protocol: dict[str, Any] | None, cited: list[str]) -> st
 
 def _protocol(rows: Iterable[list[str]]) -> str:
     lines = "".join(f"| {topic} | {paper} | {ours} |\n" for topic, paper, ours in rows)
-    return f"## The paper's protocol beside ours\n\n| | in the paper | here |\n|---|---|---|\n{lines}"
+    return f"## The paper's protocol beside ours\n\n| what | in the paper | here |\n|---|---|---|\n{lines}"
 
 
 def _settings(suite: Suite) -> Iterable[str]:
