@@ -1,9 +1,9 @@
 """The questions of ``sorites ask``: does every example run as it stands, and does it answer its question?
 
 Types every example in a folder of its own below build/questions, which ``python -m tools.answers`` draws; some at a
-time, because a busy machine does not change the CPU time by which they are measured. An example holds if all its commands end with 0 and its answer is what the page says: numbers are counted again from the
-predictions, pages have the section, files can be read. It must not take longer than the page says, in minutes alone
-on two cores.
+time, because a busy machine does not change the CPU time by which they are measured. An example holds if all its
+commands end with 0 and its answer is what the page says: numbers are counted again from the predictions, pages have
+the section, files can be read. It may take twice as long as the page says, in minutes alone on two cores.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def judged(one: Question, answer: Answer) -> Iterator[Line]:
     """Yield whether the example of a question ran, was as fast as stated, and answered the question."""
     failed = [f"{line.line}: {line.err.strip()[-300:]}" for line in answer.typed if line.code]
     yield Line(f"{one.name}: commands that fail", len(failed), " ".join(failed), most=0)
-    yield Line(f"{one.name}: minutes", answer.minutes, most=one.minutes)
+    yield Line(f"{one.name}: minutes", answer.minutes, f"stated {one.minutes}", most=2 * one.minutes)
     yield Line(f"{one.name}: answers the question", 0 if failed else holds(answer), least=1)
 
 
@@ -180,8 +180,10 @@ def _written(a: Answer) -> bool:
 
 
 CHECKS: dict[str, Callable[[Answer], Any]] = {
-    "own-images": lambda a: labels(a, "runs/mine")["sample_id"].n_unique() == 12
-    and page(a, "runs/mine/report.html", 'id="curves"', "jpeg"),
+    "own-images": lambda a: (
+        labels(a, "runs/mine")["sample_id"].n_unique() == 12
+        and page(a, "runs/mine/report.html", 'id="curves"', "jpeg")
+    ),
     "which-model": _which_model,
     "how-far": lambda a: severities(a, "runs/far", refined=True),
     "does-it-know": lambda a: (

@@ -177,6 +177,7 @@ def _shot(browser: Any, address: str, part: Part, waits_for: str = "body") -> Im
     page.goto(address)
     page.wait_for_selector(waits_for)
     page.wait_for_load_state("networkidle")
+    page.add_style_tag(content="nav { position: static !important; }")  # else it hides the top of a part
     image = Image.open(io.BytesIO(page.locator(part.selector).first.screenshot()))
     page.close()
     return image

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # Rows that a notebook shows, and that a chart of single values may have.
 SHOWN_ROWS = 60
-# Charts of a figure side by side, and the height of one, px.
-COLUMNS, HEIGHT = 3, 268
+# Charts of a figure side by side, the height of one and the space between two rows of them, px.
+COLUMNS, HEIGHT, BETWEEN = 3, 268, 84
 
 Row = dict[str, Any]
 
@@ -211,9 +211,11 @@ def _severities(frame: MetricFrame) -> go.Figure:
     rows = frame.rows(named=True)
     pens = _pens(_name(row, keys) or "all" for row in rows)
     shifts = list(dict.fromkeys(_name(row, ["shift"]) for row in rows))
-    fig, places = _charts(shifts, list(pens), "severity", "")
+    fig, places = _charts(shifts, list(pens), "severity", "", 130 + 26 * len(pens))
     for shift, where in zip(shifts, places, strict=True):
-        for row in (row for row in rows if _name(row, ["shift"]) == shift):
+        mine = [row for row in rows if _name(row, ["shift"]) == shift]
+        reached = any(row["value"] is not None for row in mine)
+        for row in mine:
             name = _name(row, keys) or "all"
             if row["value"] is None:
                 fig.add_annotation(text=NOT_REACHED, x=0.5, xref="x domain", y=name, showarrow=False, **where)
@@ -233,10 +235,9 @@ def _severities(frame: MetricFrame) -> go.Figure:
                 },
                 **where,
             )
-        fig.update_xaxes(title_text=_severity(shift), rangemode="tozero", **where)
+        fig.update_xaxes(title_text=_severity(shift), rangemode="tozero", showticklabels=reached, **where)
     fig.update_yaxes(type="category", categoryorder="array", categoryarray=list(reversed(pens)))
-    rows_down = -(-len(shifts) // COLUMNS)
-    fig.update_layout(height=(110 + 26 * len(pens)) * rows_down + 60, showlegend=False)
+    fig.update_layout(showlegend=False)
     return fig
 
 
@@ -278,13 +279,16 @@ def _curves(frame: MetricFrame, axis: Axis) -> go.Figure:
     return fig
 
 
-def _charts(titles: list[str], names: list[str], x: str, what: str) -> tuple[go.Figure, list[dict[str, int]]]:
-    """Return a figure of empty charts side by side, and the place of each."""
+def _charts(
+    titles: list[str], names: list[str], x: str, what: str, height: int = HEIGHT
+) -> tuple[go.Figure, list[dict[str, int]]]:
+    """Return a figure of empty charts side by side, ``height`` px each, and the place of each."""
     from plotly.subplots import make_subplots
 
     from sorites.reports.components.charts import figure_of
 
     down, across = -(-len(titles) // COLUMNS), min(len(titles), COLUMNS)
+    total = height * down + 60
     fig = make_subplots(
         rows=down,
         cols=across,
@@ -292,10 +296,10 @@ def _charts(titles: list[str], names: list[str], x: str, what: str) -> tuple[go.
         figure=figure_of(names, x, what),
         shared_yaxes="all",
         horizontal_spacing=0.06,
-        vertical_spacing=0.3 / down,
+        vertical_spacing=BETWEEN / total,
     )
     fig.update_xaxes(zeroline=False, showgrid=False, title_standoff=8)
-    fig.update_layout(height=HEIGHT * down + 60, margin={"t": 60})
+    fig.update_layout(height=total, margin={"t": 60})
     return fig, [{"row": at // COLUMNS + 1, "col": at % COLUMNS + 1} for at in range(len(titles))]
 
 
