@@ -90,7 +90,7 @@ FIGURES: dict[str, Picture] = {
     "quantised": Part("compare.html"),
     "ci-gate": Part("gate.html"),
     "differ": Images("sheet.png", 1),
-    "why-changed": Part("runs/why/report.html", "#explained"),
+    "why-changed": Part("runs/why/report.html", "#explanations"),
     "detector": Chart("runs/boxes", "map", ("model", "shift", "severity")),
     "augmentation-helps": Part("arms/arms.html"),
     "weather": Part("runs/weather/report.html", "#curves"),
