@@ -1,6 +1,7 @@
 """How Sphinx builds the site: ``make docs``, that is ``python -m tools.site``."""
 
 import importlib.metadata
+from pathlib import Path
 
 project = "Sorites"
 author = "The Sorites authors"
@@ -23,9 +24,11 @@ html_show_sourcelink = False
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))  # Sphinx opens it from the current folder
 html_sidebars = {"index": [], "why": [], "start": [], "search": []}
 html_theme_options = {
     "show_toc_level": 2,
+    "collapse_navigation": True,  # the buttons that unfold a chapter have no names for screen readers
     "navigation_with_keys": False,
     "show_nav_level": 1,
     "header_links_before_dropdown": 7,

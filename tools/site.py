@@ -12,6 +12,7 @@ import json
 import re
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,23 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from sorites.apps.asking import Question, questions
+from sorites.apps.asking import Question, measured, questions
 from sorites.cli.about import papers, works
 from sorites.cli.app import VERBS, command_of
 from sorites.core import METRICS, SCORERS, SHIFTS, Shift
 from sorites.core.registry import first_sentence
 from sorites.reports.figures.strips import strip
+from tools.suite_pages import suite_pages, suites_page, wrapped
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 GENERATED = DOCS / "generated"
 SIDE = 160
+# Accents of BibTeX as combining characters.
+ACCENTS = {'"': "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303"}
+# Pages that describe shifts; those that none of them names are corruptions of ImageNet-C.
+ABOUT_SHIFTS = ("optics", "lenses", "camera", "weather", "grids", "distance")
+COMMON = "optics.md#the-common-corruptions"
 
 
 def example_image() -> np.ndarray:
@@ -52,9 +59,19 @@ def reference(key: str) -> str:
     """Return authors, title and year of a paper in ``papers.bib``."""
     entry = papers()[key]
     field = {name: re.search(rf"{name} = \{{(.+?)\}},?\n", entry) for name in ("author", "title", "year")}
-    author, title, year = (re.sub(r"[{}\\]", "", found[1]) if found else "" for found in field.values())
+    author, title, year = (plain(found[1]) if found else "" for found in field.values())
     first, *others = author.split(" and ")
     return f"{first}{' et al.' if others else ''}, “{title}” ({year})"
+
+
+def plain(text: str) -> str:
+    """Return text of BibTeX with its accents as letters and without braces."""
+    accented = re.sub(
+        r"""\\(["'`^~])\{?(\w)\}?""",
+        lambda found: unicodedata.normalize("NFC", found[2] + ACCENTS[found[1]]),
+        text,
+    )
+    return re.sub(r"[{}\\]", "", accented)
 
 
 def text_of(docstring: str) -> str:
@@ -84,27 +101,17 @@ def questions_page() -> str:
     return "\n".join([head, *lines, "", ":::{toctree}", ":hidden:", *names, ":::", ""])
 
 
-def wrapped(line: str) -> str:
-    """Break a long command before its options, so that it can be copied as it stands."""
-    first, *options = re.split(r" (?=--)", line)
-    lines = [first]
-    for option in options:
-        if len(lines[-1]) + len(option) < 68:
-            lines[-1] += f" {option}"
-        else:
-            lines.append(f"  {option}")
-    return " \\\n".join(lines)
-
-
 def question_page(one: Question) -> str:
-    """Return the page of a question."""
+    """Return the page of a question: its commands, an example with its files, and a picture of its answer."""
     minutes = "1 minute" if one.minutes == 1 else f"{one.minutes} minutes"
     commands, example = ("\n".join(map(wrapped, lines)) for lines in (one.commands, one.example))
+    files = "".join(f"`{name}`:\n\n```python\n{text.strip()}\n```\n\n" for name, text in one.files.items())
     return (
         f"# {one.question}\n\n{one.answer}\n\n## With your images and model\n\n```sh\n{commands}\n```\n\n"
         "PHOTOS is a folder of images in class folders, classes.txt has one class name per line, and RUN, BASE and NEW are run"
-        f" folders.\n\n## On the embedded data\n\n```sh\n{example}\n```\n\nAbout {minutes} on two cores, after the"
-        f" downloads (an estimate).\n\n[Details](../../{one.page}). Further words for it: {one.words}.\n"
+        f" folders.\n\n## On the embedded data\n\n{files}```sh\n{example}\n```\n\nAbout {minutes} on two cores, after the"
+        f" downloads (measured on {measured()}).\n\n![The answer of the example](../../answers/{one.name}.webp)\n\n"
+        f"[Details](../../{one.page}). Further words for it: {one.words}.\n"
     )
 
 
@@ -132,9 +139,20 @@ def _shift(shift: Shift, image: np.ndarray, cited: list[str]) -> str:
         strip(image, shift, side=112).save(file, quality=80)
     levels = ", ".join(f"{level:.3g}" for level in shift.levels)
     dial = f"Unit: {escaped(shift.unit)}. Levels: {levels}." if levels else f"{len(shift.settings)} settings."
-    paper = f" Paper: {'; '.join(map(escaped, cited))}." if cited else ""
+    paper = f"Paper: {'; '.join(map(escaped, cited))}." if cited else "No paper: defined by Sorites."
     about = escaped(shift.about)
-    return f"### {shift.name}\n\n{about}\n\n{dial} Version {shift.version}.{paper}\n\n![{shift.name} at increasing severities](strips/{file.name})\n"
+    return (
+        f"### {shift.name}\n\n{about}\n\n{dial} Version {shift.version}. {paper} [Details](../{_about(shift.name)}).\n\n"
+        f"![{shift.name} at increasing severities](strips/{file.name})\n"
+    )
+
+
+def _about(name: str) -> str:
+    """Return the page that describes a shift."""
+    pages = (
+        page for page in ABOUT_SHIFTS if f"`{name}`" in (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    )
+    return next((f"{page}.md" for page in pages), COMMON)
 
 
 def metrics_page() -> str:
@@ -232,6 +250,7 @@ def changelog_page() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "questions": questions_page,
     "shifts": shifts_page,
+    "suites": suites_page,
     "metrics": metrics_page,
     "scorers": scorers_page,
     "verbs": verbs_page,
@@ -242,12 +261,13 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def generate() -> None:
     """Write the generated pages; a page that has not changed keeps its time, so that Sphinx skips it."""
-    for folder in ("strips", "questions"):
+    for folder in ("strips", "questions", "suites"):
         (GENERATED / folder).mkdir(parents=True, exist_ok=True)
     texts = {name: page() for name, page in PAGES.items()}
     texts |= {f"questions/{one.name}": question_page(one) for one in questions()}
-    for old in (GENERATED / "questions").glob("*.md"):
-        if f"questions/{old.stem}" not in texts:
+    texts |= {f"suites/{name}": page for name, page in suite_pages(reference).items()}
+    for old in (*GENERATED.glob("questions/*.md"), *GENERATED.glob("suites/*.md")):
+        if f"{old.parent.name}/{old.stem}" not in texts:
             old.unlink()
     for name, text in texts.items():
         file = GENERATED / f"{name}.md"

@@ -26,6 +26,7 @@ LINES += [
     )
 ]
 IN_OTHER_WORDS = {
+    "own-images": ("evaluate a timm checkpoint on a folder of photos", "run my own dataset"),
     "which-model": ("which network is best for production", "rank my candidate backbones"),
     "how-far": ("at what severity does it break", "how much blur is tolerated before failure"),
     "does-it-know": ("is my network overconfident when it is wrong", "does it notice its own errors"),
@@ -80,9 +81,22 @@ def leaf(words: list[str]) -> tuple[Any, list[str]]:
 
 @pytest.mark.parametrize(("name", "line"), LINES, ids=[f"{name}: {line[:40]}" for name, line in LINES])
 def test_every_command_is_parsed_by_the_command_line(name: str, line: str) -> None:
-    assert line.startswith("sorites ")
-    found, words = leaf(shlex.split(line)[1:])
+    first, *words = shlex.split(line)
+    if first == "python":
+        (script,) = words
+        files = next(one.files for one in questions() if one.name == name)
+        compile(files[script], script, "exec")
+        return
+    assert first == "sorites"
+    found, words = leaf(words)
     found.make_context(found.name, words)  # a wrong option, value or number of arguments raises
+
+
+def test_every_file_of_an_example_is_used_and_every_script_is_a_file() -> None:
+    for one in questions():
+        lines = " ".join(one.example)
+        for file in one.files:
+            assert file in lines or f"python:{file.removesuffix('.py')}:" in lines, one.name
 
 
 def test_each_question_has_a_page_and_the_section_it_names() -> None:
@@ -140,7 +154,9 @@ def test_no_verb_names_five_and_help_names_all(command: Command) -> None:  # noq
     assert "Evaluate models" in command("--help")[1]
 
 
-GOOD = """[[question]]
+GOOD = """measured = "2026-11-19"
+
+[[question]]
 name = "a"
 question = "Is it?"
 words = "w"
@@ -159,7 +175,8 @@ page = "ci.md"
         (GOOD.replace("minutes = 1", 'minutes = "1"'), r"minutes"),
         (GOOD + 'wrods = "x"\n', r"no key named 'wrods'. Did you mean words"),
         (GOOD.replace('page = "ci.md"\n', ""), r"page"),
-        (GOOD + GOOD, r"expected unique names, got a twice"),
+        (GOOD.replace("2026-11-19", "today"), r"measured"),
+        (GOOD + GOOD.partition("\n\n")[2], r"expected unique names, got a twice"),
     ],
 )
 def test_a_wrong_file_is_refused(text: str, message: str) -> None:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
+from textwrap import indent
 
 from pydantic import Field, ValidationError
 
@@ -49,6 +50,7 @@ class Question(Strict):
         words: Further words with which it is asked.
         commands: What to type, with PHOTOS, RUN and file names as placeholders.
         example: The same on the embedded data; runs as it stands.
+        files: Files that the example needs, by name.
         minutes: About how long the example takes on two CPU cores, after the downloads.
         answer: What the answer looks like.
         page: The page of the documentation, perhaps with an anchor.
@@ -59,12 +61,14 @@ class Question(Strict):
     words: str = Field(min_length=1)
     commands: tuple[str, ...] = Field(min_length=1)
     example: tuple[str, ...] = Field(min_length=1)
+    files: dict[str, str] = Field(default_factory=dict)
     minutes: int = Field(ge=1, strict=True)
     answer: str = Field(pattern=r"\.$")
     page: str = Field(pattern=r"^[a-z_]+\.md(#[a-z-]+)?$")
 
 
 class _File(Strict):
+    measured: str = Field(pattern=r"^\d{4}-\d\d-\d\d$")
     question: tuple[Question, ...] = Field(min_length=1)
 
 
@@ -96,11 +100,19 @@ def found(options: AskOptions) -> list[Question]:
     return matching
 
 
-@functools.cache
 def questions() -> tuple[Question, ...]:
     """Return all questions, in the order of the file."""
-    text = files("sorites.apps").joinpath("questions.toml").read_text(encoding="utf-8")
-    return parsed(text)
+    return _file().question
+
+
+def measured() -> str:
+    """Return the date on which the examples were timed."""
+    return _file().measured
+
+
+@functools.cache
+def _file() -> _File:
+    return _parsed(files("sorites.apps").joinpath("questions.toml").read_text(encoding="utf-8"))
 
 
 def parsed(text: str) -> tuple[Question, ...]:
@@ -109,12 +121,16 @@ def parsed(text: str) -> tuple[Question, ...]:
     Raises:
         SoritesError: A key is missing, unknown or of another type, or two questions have one name.
     """
+    return _parsed(text).question
+
+
+def _parsed(text: str) -> _File:
     table = toml_table(text)
     try:
-        found = _File.model_validate(table).question
+        found = _File.model_validate(table)
     except ValidationError as error:
         raise SoritesError(f"questions: {problems(error, _File)[0]}") from error
-    twice = [name for name, n in Counter(one.name for one in found).items() if n > 1]
+    twice = [name for name, n in Counter(one.name for one in found.question).items() if n > 1]
     if twice:
         raise SoritesError(f"questions: expected unique names, got {twice[0]} twice")
     return found
@@ -132,9 +148,10 @@ def _block(one: Question) -> str:
     minutes = "1 minute" if one.minutes == 1 else f"{one.minutes} minutes"
     example = "\n".join(f"    {line}" for line in one.example)
     commands = "\n".join(f"    {line}" for line in one.commands)
+    files = "".join(f"\n  {name}:\n{indent(text.strip(), ' ' * 4)}" for name, text in one.files.items())
     return (
         f"{one.question}\n  {one.answer}\n{commands}\n"
-        f"  On the embedded data, about {minutes} on two cores:\n{example}\n  docs/{one.page}"
+        f"  On the embedded data, about {minutes} on two cores:\n{example}{files}\n  docs/{one.page}"
     )
 
 

@@ -87,6 +87,37 @@ def test_other_answers_are_points_named_by_their_groups() -> None:
     assert fig.layout.xaxis.title.text == "accuracy"
 
 
+def test_risk_is_a_curve_over_the_share_of_images_answered_with_a_band() -> None:
+    rows = [("a", c / 100, c / 200, c, c / 400, c / 100) for c in range(1, 101)]
+    columns = ["model", "coverage", "value", "n", "low", "high"]
+    fig = MetricFrame.of(pl.DataFrame(rows, schema=columns, orient="row"), "risk_coverage").plot()
+    band, line = fig.data
+    assert (line.x, line.y) == (tuple(row[1] for row in rows), tuple(row[2] for row in rows))
+    assert band.fill == "toself"
+    assert dict(zip(band.x[:100], band.y[:100], strict=True)) == {row[1]: row[5] for row in rows}
+    assert dict(zip(band.x[100:], band.y[100:], strict=True)) == {row[1]: row[4] for row in rows}
+    assert fig.layout.xaxis.title.text == "share of images answered"
+
+
+def test_failure_severities_have_a_chart_per_shift_in_its_unit_and_name_what_was_not_reached() -> None:
+    rows = [("a", "defocus_disk", 4.0, 20, 3.0, 6.0), ("a", "jpeg", None, 20, 80.0, None)]
+    columns = ["model", "shift", "value", "n", "low", "high"]
+    fig = MetricFrame.of(pl.DataFrame(rows, schema=columns, orient="row"), "failure_severity").plot()
+    assert [(one.x, one.y, one.xaxis) for one in fig.data] == [((4.0,), ("a",), "x")]
+    assert fig.layout.xaxis.title.text == "severity (px)"
+    assert fig.layout.xaxis2.title.text == "severity (100 - quality)"
+    texts = [(note.text, note.yref) for note in fig.layout.annotations]
+    assert texts == [("defocus_disk", "paper"), ("jpeg", "paper"), ("not reached", "y2")]
+
+
+def test_accuracy_by_confidence_is_a_curve_over_the_mean_confidence_of_the_bins() -> None:
+    rows = [("a", 14, 0.9, 20, 0.8, 1.0, 0.97), ("a", 3, 0.4, 5, 0.1, 0.7, 0.22)]
+    columns = ["model", "bin", "value", "n", "low", "high", "conf"]
+    fig = MetricFrame.of(pl.DataFrame(rows, schema=columns, orient="row"), "reliability").plot()
+    assert (fig.data[0].x, fig.data[0].y) == ((0.22, 0.97), (0.4, 0.9))
+    assert fig.layout.yaxis.title.text == "accuracy"
+
+
 def test_what_cannot_be_drawn_is_reported() -> None:
     with pytest.raises(SoritesError, match="no values to draw"):
         ANSWER.filter(pl.lit(False)).plot()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import html
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -21,10 +22,39 @@ if TYPE_CHECKING:
 
 # Rows that a notebook shows, and that a chart of single values may have.
 SHOWN_ROWS = 60
-# Charts of a figure side by side, and the height of one, px.
-COLUMNS, HEIGHT = 3, 268
+# Charts of a figure side by side, the height of one and the space between two rows of them, px.
+COLUMNS, HEIGHT, BETWEEN = 3, 268, 84
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The horizontal axis of curves.
+
+    Attributes:
+        key: The column of the answer that has one value per point of a curve.
+        column: The column that is drawn.
+        title: What stands below the axis; empty for the severity with the unit of the shift.
+        bars: Draw intervals at each point; a band is drawn where points are dense.
+    """
+
+    key: str
+    column: str
+    title: str
+    bars: bool = True
+
+
+AXES = (
+    Axis("severity", "severity", ""),
+    Axis("coverage", "coverage", "share of images answered", bars=False),
+    Axis("bin", "conf", "confidence"),
+)
+# Metrics whose values are severities, each in the unit of its shift.
+SEVERITIES = ("failure_severity", "half_accuracy_severity", "box_failure_severity")
+NOT_REACHED = "not reached"
+# What the values of a metric are called, where its name is that of the chart.
+VALUES = {"risk_coverage": "error of the answered images", "reliability": "accuracy"}
 
 
 class MetricFrame(pl.DataFrame):
@@ -52,14 +82,19 @@ class MetricFrame(pl.DataFrame):
     def plot(self) -> go.Figure:  # type: ignore[override]
         """Return a plotly figure with the 95 % intervals, in the colours of the report.
 
-        Answers by severity are curves, one chart per shift, which begin at the clean value; others are a
-        row of points per group. The chart of polars is ``pl.DataFrame(answer).plot``.
+        Answers by severity are curves, one chart per shift, which begin at the clean value. Those of
+        ``risk_coverage`` and ``reliability`` are curves by the share of images answered and by confidence.
+        Severities at which a model fails are points in a chart per shift, since each has its own unit;
+        others are a row of points per group. The chart of polars is ``pl.DataFrame(answer).plot``.
 
         Raises:
             SoritesError: There is nothing to draw, or too much for one chart.
         """
         _refuse(self)
-        return _curves(self) if _has_curves(self) else _points(self)
+        axis = _axis_of(self)
+        if axis is not None:
+            return _curves(self, axis)
+        return _severities(self) if self.metric in SEVERITIES and "shift" in _keys(self) else _points(self)
 
     def _repr_html_(self, *, _from_series: bool = False) -> str:
         said = [f"{self.metric}: {self.height} row{'' if self.height == 1 else 's'}"]
@@ -86,8 +121,11 @@ def _keys(frame: pl.DataFrame) -> list[str]:
     return frame.columns[: frame.columns.index("value")]
 
 
-def _has_curves(frame: pl.DataFrame) -> bool:
-    return "severity" in _keys(frame) and frame["severity"].n_unique() > 1
+def _axis_of(frame: pl.DataFrame) -> Axis | None:
+    """Return the axis along which the rows of a group are a curve, if there is one."""
+    keys = _keys(frame)
+    found = (axis for axis in AXES if axis.key in keys and axis.column in frame.columns)
+    return next((axis for axis in found if frame[axis.key].n_unique() > 1), None)
 
 
 def _refuse(frame: MetricFrame) -> None:
@@ -95,7 +133,7 @@ def _refuse(frame: MetricFrame) -> None:
         raise SoritesError(f"the answer of {frame.metric} has no column value with numbers to draw")
     if not frame["value"].count():
         raise SoritesError(f"the answer of {frame.metric} has no values to draw")
-    if not _has_curves(frame) and frame.height > SHOWN_ROWS:
+    if _axis_of(frame) is None and frame.height > SHOWN_ROWS:
         raise SoritesError(
             f"the answer of {frame.metric} has {frame.height} rows, and a chart shows up to {SHOWN_ROWS}."
             " Choose fewer columns in by, or filter it"
@@ -167,6 +205,42 @@ def _points(frame: MetricFrame) -> go.Figure:
     return fig
 
 
+def _severities(frame: MetricFrame) -> go.Figure:
+    """Return one chart per shift, in its unit, with a point per remaining group."""
+    keys = [key for key in _keys(frame) if key != "shift"]
+    rows = frame.rows(named=True)
+    pens = _pens(_name(row, keys) or "all" for row in rows)
+    shifts = list(dict.fromkeys(_name(row, ["shift"]) for row in rows))
+    fig, places = _charts(shifts, list(pens), "severity", "", 130 + 26 * len(pens))
+    for shift, where in zip(shifts, places, strict=True):
+        mine = [row for row in rows if _name(row, ["shift"]) == shift]
+        reached = any(row["value"] is not None for row in mine)
+        for row in mine:
+            name = _name(row, keys) or "all"
+            if row["value"] is None:
+                fig.add_annotation(text=NOT_REACHED, x=0.5, xref="x domain", y=name, showarrow=False, **where)
+                continue
+            fig.add_trace(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": name,
+                    "x": [row["value"]],
+                    "y": [name],
+                    "text": [_hover(row)],
+                    "hoverinfo": "text+name",
+                    "marker": {**pens[name], "size": 8},
+                    "showlegend": False,
+                    **_error([row], "x"),
+                },
+                **where,
+            )
+        fig.update_xaxes(title_text=_severity(shift), rangemode="tozero", showticklabels=reached, **where)
+    fig.update_yaxes(type="category", categoryorder="array", categoryarray=list(reversed(pens)))
+    fig.update_layout(showlegend=False)
+    return fig
+
+
 def _with_clean(rows: list[Row], keys: list[str]) -> Iterator[Row]:
     """Yield the rows, and the clean one of each group as the first point of each of its shifts."""
     groups = [key for key in keys if key not in ("shift", "severity")]
@@ -180,50 +254,86 @@ def _with_clean(rows: list[Row], keys: list[str]) -> Iterator[Row]:
                 yield from ({**row, "shift": shift, "severity": 0.0} for shift in sorted(shifts))
 
 
-def _curves(frame: MetricFrame) -> go.Figure:
+def _curves(frame: MetricFrame, axis: Axis) -> go.Figure:
     """Return one chart per shift with a curve per remaining group."""
+    keys, what = _keys(frame), VALUES.get(frame.metric, frame.metric.replace("_", " "))
+    rows = _rows_of(frame)
+    rows = list(_with_clean(rows, keys)) if axis.key == "severity" else rows
+    rows = [row for row in rows if row[axis.column] is not None]
+    groups = [key for key in keys if key not in ("shift", axis.key)]
+    shifts = list(dict.fromkeys(_name(row, ["shift"]) if "shift" in keys else "" for row in rows))
+    pens = _pens(_name(row, groups) for row in rows)
+    titles = shifts if len(pens) > 1 or any(shifts) else list(pens)
+    fig, places = _charts(titles, list(pens), axis.title or "severity", what)
+    for at, (shift, where) in enumerate(zip(shifts, places, strict=True)):
+        for name, marker in pens.items():
+            mine = sorted(
+                (r for r in rows if r.get("shift", "") == shift and _name(r, groups) == name),
+                key=lambda row: row[axis.column],
+            )
+            shown = {"name": name, "legendgroup": name, "showlegend": at == 0 and len(pens) > 1}
+            for trace in _curve(mine, axis, marker):
+                fig.add_trace({**shown, **trace}, **where)
+        fig.update_xaxes(title_text=axis.title or _severity(shift), **where)
+    fig.update_yaxes(title_text=what, col=1)
+    return fig
+
+
+def _charts(
+    titles: list[str], names: list[str], x: str, what: str, height: int = HEIGHT
+) -> tuple[go.Figure, list[dict[str, int]]]:
+    """Return a figure of empty charts side by side, ``height`` px each, and the place of each."""
     from plotly.subplots import make_subplots
 
     from sorites.reports.components.charts import figure_of
 
-    keys = _keys(frame)
-    rows = [row for row in _with_clean(_rows_of(frame), keys) if row["severity"] is not None]
-    groups = [key for key in keys if key not in ("shift", "severity")]
-    shifts = list(dict.fromkeys(_name(row, ["shift"]) if "shift" in keys else "" for row in rows))
-    pens = _pens(_name(row, groups) for row in rows)
-    down, across = -(-len(shifts) // COLUMNS), min(len(shifts), COLUMNS)
-    empty = figure_of(list(pens), "severity", frame.metric.replace("_", " "))
-    fig = make_subplots(rows=down, cols=across, subplot_titles=shifts, figure=empty, shared_yaxes="all")
-    for at, shift in enumerate(shifts):
-        where = {"row": at // COLUMNS + 1, "col": at % COLUMNS + 1}
-        for name, marker in pens.items():
-            mine = sorted(
-                (r for r in rows if r.get("shift", "") == shift and _name(r, groups) == name),
-                key=lambda row: row["severity"],
-            )
-            fig.add_trace(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": name,
-                    "legendgroup": name,
-                    "showlegend": at == 0 and len(pens) > 1,
-                    "x": [row["severity"] for row in mine],
-                    "y": [row["value"] for row in mine],
-                    "text": [_hover(row) for row in mine],
-                    "hoverinfo": "x+text+name",
-                    "marker": marker,
-                    "line": {"color": marker["color"]},
-                    **_error(mine, "y"),
-                },
-                **where,
-            )
-        fig.update_xaxes(title_text=_axis(shift), zeroline=False, showgrid=False, **where)
-    fig.update_yaxes(title_text=frame.metric.replace("_", " "), col=1)
-    fig.update_layout(height=HEIGHT * down + 60, margin={"t": 60})
-    return fig
+    down, across = -(-len(titles) // COLUMNS), min(len(titles), COLUMNS)
+    total = height * down + 60
+    fig = make_subplots(
+        rows=down,
+        cols=across,
+        subplot_titles=titles,
+        figure=figure_of(names, x, what),
+        shared_yaxes="all",
+        horizontal_spacing=0.06,
+        vertical_spacing=BETWEEN / total,
+    )
+    fig.update_xaxes(zeroline=False, showgrid=False, title_standoff=8)
+    fig.update_layout(height=total, margin={"t": 60})
+    return fig, [{"row": at // COLUMNS + 1, "col": at % COLUMNS + 1} for at in range(len(titles))]
 
 
-def _axis(shift: str) -> str:
+def _curve(rows: list[Row], axis: Axis, marker: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the traces of a curve: its interval as a band or as bars, and its line."""
+    along = [row[axis.column] for row in rows]
+    if not axis.bars:
+        bounded = [row for row in rows if None not in _bounds(row)]
+        there = [row[axis.column] for row in bounded]
+        yield {
+            "type": "scatter",
+            "mode": "lines",
+            "x": [*there, *reversed(there)],
+            "y": [*(row["high"] for row in bounded), *(row["low"] for row in reversed(bounded))],
+            "fill": "toself",
+            "fillcolor": marker["color"],
+            "opacity": 0.15,
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+    yield {
+        "type": "scatter",
+        "mode": "lines+markers" if axis.bars else "lines",
+        "x": along,
+        "y": [row["value"] for row in rows],
+        "text": [_hover(row) for row in rows],
+        "hoverinfo": "x+text+name",
+        "marker": marker,
+        "line": {"color": marker["color"]},
+        **(_error(rows, "y") if axis.bars else {}),
+    }
+
+
+def _severity(shift: str) -> str:
     unit = SHIFTS.get(shift).unit if shift in SHIFTS.names() else ""
     return f"severity ({unit})" if unit else "severity"
