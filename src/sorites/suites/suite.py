@@ -619,7 +619,8 @@ class Suite(Strict):
         grids = self._selected_grids(shifts, levels, grid)
         cameras = self._selected_cameras(shifts, levels, grid)
         wanted = {key: value for key, value in (options or {}).items() if value is not None}
-        _check_options([*dials, *(dial for one in (*grids, *cameras) for dial in one.shifts)], wanted)
+        several: list[Grid | Composition] = [*grids, *cameras]
+        _check_options([*dials, *(dial for one in several for dial in one.shifts)], wanted)
         dials = [_having(dial, wanted) for dial in dials]
         grids = [_each(one, lambda dial: _having(dial, wanted)) for one in grids]
         cameras = [_each(one, lambda dial: _having(dial, wanted)) for one in cameras]
@@ -628,8 +629,8 @@ class Suite(Strict):
         base = self.model_dump()
         if changed.get("source", self.source) != self.source:
             base["limit"] = None
-        parts = {"shifts": dials, "grid": grids, "compose": cameras}
-        changed |= {key: [one.model_dump() for one in several] for key, several in parts.items()}
+        parts: dict[str, Sequence[Strict]] = {"shifts": dials, "grid": grids, "compose": cameras}
+        changed |= {key: [one.model_dump() for one in listed] for key, listed in parts.items()}
         return parse({**base, **changed}, self.name)
 
 
