@@ -111,8 +111,7 @@ def import_all(paths: Sequence[Path], kind: str, pitch_um: float | None, folder:
     for path in paths:
         if names.count(path.stem) > 1:
             raise SoritesError(f"two files would become the lens {path.stem!r}; rename one of them")
-    rows: list[tuple[str, bool, float | None, float | None, str]] = []
-    errors = []
+    rows, errors = list[tuple[object, ...]](), list[SoritesError]()
     for path in paths:
         try:
             entry = import_measured(path, cast(Kind, kind), pitch_um, folder)

@@ -406,7 +406,7 @@ NOTED: dict[str, Coverage] = {
     "reliability": Coverage((97.7, 96.8, 95.1), "a bin has few images"),
     "failure_severity": Coverage((98.1, 96.1, 94.7), "few samples have few order statistics", "shift"),
     "paired_difference": Coverage((97.7, 96.1, 94.2), _FEW_DIFFER),
-    **dict.fromkeys(("disagreement", "solution_overlap"), Coverage((97.6, 97.4, 96.3), _FEW_DIFFER)),
+    "disagreement": Coverage((97.6, 97.4, 96.3), _FEW_DIFFER),
     "on_the_line": Coverage((97.7, 97.2, 94.8), "errors of models and of samples are added up"),
     "box_confusion": Coverage((97.7, 95.7, 94.7), _FEW_ERRORS),
     "box_fpr95": Coverage((math.nan, 98.6, 97.4), "the threshold is uncertain with few boxes"),

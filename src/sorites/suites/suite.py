@@ -619,8 +619,8 @@ class Suite(Strict):
         grids = self._selected_grids(shifts, levels, grid)
         cameras = self._selected_cameras(shifts, levels, grid)
         wanted = {key: value for key, value in (options or {}).items() if value is not None}
-        parts_of_many = [*(one.shifts for one in grids), *(one.shifts for one in cameras)]
-        _check_options([*dials, *(dial for parts in parts_of_many for dial in parts)], wanted)
+        several: list[Grid | Composition] = [*grids, *cameras]
+        _check_options([*dials, *(dial for one in several for dial in one.shifts)], wanted)
         dials = [_having(dial, wanted) for dial in dials]
         grids = [_each(one, lambda dial: _having(dial, wanted)) for one in grids]
         cameras = [_each(one, lambda dial: _having(dial, wanted)) for one in cameras]
@@ -630,7 +630,7 @@ class Suite(Strict):
         if changed.get("source", self.source) != self.source:
             base["limit"] = None
         parts: dict[str, Sequence[Strict]] = {"shifts": dials, "grid": grids, "compose": cameras}
-        changed |= {key: [one.model_dump() for one in several] for key, several in parts.items()}
+        changed |= {key: [one.model_dump() for one in listed] for key, listed in parts.items()}
         return parse({**base, **changed}, self.name)
 
 

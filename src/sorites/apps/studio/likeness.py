@@ -25,10 +25,12 @@ GRID_PX = 48
 MIN_SPREAD = 4.0
 # Mean values beyond which a uniform photograph counts as black or white (measured: up to 11, from 254 on).
 BLACK, WHITE = 25.0, 230.0
-# Below this rank correlation, a photograph does not show its reference. Measured with the virtual camera on
-# 240 photographs of eight ImageNet images: 31 are too uniform, the others correlate with their reference by
-# 0.43 or more, and with other images by 0.34 or less in 99 %.
-MIN_CORRELATION = 0.38
+# Values of cells up to and from which the darkest and the brightest ones of a photograph count as clipped.
+CLIPPED = (3.0, 250.0)
+# Below this rank correlation, a photograph does not show its reference. Measured with the simulated camera at
+# all test settings and two automatic shots per light, on 40 ImageNet images and 40 cut-outs: of 3857
+# photographs that are not uniform one is below, and 92 % of those of other images are.
+MIN_CORRELATION = 0.42
 # Above this one, no displacement is searched for.
 GOOD_CORRELATION = 0.9
 # A displaced crop correlates better by this much if it is moved by whole cells of the grid.
@@ -110,14 +112,24 @@ def _uniform(level: float) -> str:
 
 
 def _correlation(taken: Cells, shown: Cells) -> float | None:
-    """Return the rank correlation of the channel that matches best, None if all are too uniform."""
-    pairs = zip(np.moveaxis(taken, -1, 0), np.moveaxis(shown, -1, 0), strict=True)
-    values = [
-        float(np.corrcoef(rankdata(np.round(one)), rankdata(other))[0, 1])
-        for one, other in pairs
-        if one.std() >= MIN_SPREAD and other.std() > 0
-    ]
+    """Return the rank correlation of the channel that matches best, None if all are too uniform.
+
+    Of the reference, the brightest cells count as equal if as many are white in the photograph, and the
+    darkest if as many are black.
+    """
+    values = []
+    for one, other in zip(np.moveaxis(np.round(taken), -1, 0), np.moveaxis(shown, -1, 0), strict=True):
+        clipped = _clipped_alike(one, other)
+        if one.std() >= MIN_SPREAD and clipped.std() > 0:
+            values.append(float(np.corrcoef(rankdata(one), rankdata(clipped))[0, 1]))
     return max(values, default=None)
+
+
+def _clipped_alike(taken: Cells, shown: Cells) -> Cells:
+    """Return a channel of the reference, clipped at as many cells as the photograph is."""
+    white = float((taken == taken.max()).mean()) if taken.max() >= CLIPPED[1] else 0.0
+    black = float((taken == taken.min()).mean()) if taken.min() <= CLIPPED[0] else 0.0
+    return np.clip(shown, *np.quantile(shown, (black, max(black, 1 - white))))
 
 
 def _best_move(taken: Cells, shown: Cells) -> tuple[float, tuple[float, float]]:
