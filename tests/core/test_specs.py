@@ -21,6 +21,7 @@ from sorites.core.errors import UnknownName
         ("source", "list.csv", [], "csv:list.csv"),
         ("source", "instances.json", [], "coco:instances.json"),
         ("model", "m.onnx", [], "onnx:m.onnx"),
+        ("model", "m.xml", [], "openvino:m.xml"),
         ("model", "net", ["model.json"], "trained:net"),
         ("source", "stampz", [], None),
         ("scorer", "m.onnx", [], None),

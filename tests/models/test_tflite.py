@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import sorites
-from sorites.core.errors import SoritesError
+from sorites.core.errors import SoritesError, UnknownName
 
 pytest.importorskip("ai_edge_litert", reason="needs: pip install 'sorites[tflite]'")
 
@@ -30,6 +30,11 @@ def expected() -> NDArray[np.float64]:
     pixels = (np.stack(IMAGES).astype(np.float64) / 255 - 0.5) / 0.25
     logits: NDArray[np.float64] = pixels.reshape(len(IMAGES), -1) @ lite_graphs.weights().T.astype(float)
     return logits
+
+
+def test_a_file_of_keras_is_answered_with_its_exports() -> None:
+    with pytest.raises(UnknownName, match=r"onnx:nets/net\.onnx"):
+        sorites.model("nets/net.keras")
 
 
 @pytest.mark.parametrize(("quantised", "tolerance"), [(False, 1e-5), (True, 0.15)])

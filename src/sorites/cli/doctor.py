@@ -31,6 +31,11 @@ USES = {
     "clip": "open_clip:NAME, encoders",
     "train": "sorites train, explain, attack",
     "generate": "sorites generate",
+    "view": "sorites view",
+    "umap": "UMAP in sorites view",
+    "mlflow": "sorites log --to mlflow",
+    "wandb": "sorites log --to wandb",
+    "tensorboard": "sorites log --to tensorboard",
 }
 HIDDEN = ("dev",)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

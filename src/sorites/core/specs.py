@@ -86,6 +86,7 @@ _FILES: Mapping[str, Mapping[str, str]] = {
     "model": {
         ".onnx": "onnx:{}",
         ".tflite": "tflite:{}",
+        ".xml": "openvino:{}",
         ".pth": "timm:NAME@{}",
         ".pt": "timm:NAME@{}",
         ".safetensors": "timm:NAME@{}",

@@ -19,6 +19,8 @@ from sorites.evaluation.images import Shot, captured_shot, shifted_shots
 from sorites.evaluation.plan import MAX_FRAMED_BYTES, Plan
 from sorites.evaluation.predict import predict
 from sorites.evaluation.samples import CleanImages
+from sorites.metrics.detection.at_confidence import CONFIDENCE
+from sorites.metrics.detection.failure import objects
 from sorites.suites.suite import Dial as NamedShift
 
 # Steps of a bisection: the severity is known to 1/256 of the distance between two levels.
@@ -43,6 +45,19 @@ class Turned:
         """Return whether the answer of a model is correct; None without ground truth."""
         rows = self.rows.filter((pl.col("model") == model) & (pl.col("output") == "label"))
         return rows["correct"].item() if rows.height else None
+
+    def is_detector(self, model: str) -> bool:
+        """Return whether a model gave boxes."""
+        return bool(((self.rows["model"] == model) & (self.rows["output"] == "boxes")).any())
+
+    def found(self, model: str) -> frozenset[int] | None:
+        """Return the places of the ground-truth boxes that a detector finds, from ``CONFIDENCE`` on; None
+        without ground truth, and for classifiers.
+        """
+        if self.shot.ground_truth is None or not self.is_detector(model):
+            return None
+        places = objects(self.rows.lazy().filter(pl.col("model") == model), CONFIDENCE)
+        return frozenset(places.filter(pl.col("correct"))["object"].to_list())
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,11 @@ class Dial:
         """Return where a model begins to fail as one shift is turned, with others held fixed.
 
         A model fails where its answer is wrong, or, without ground truth, where it differs from its answer at
-        severity 0. The first level at which it fails is found first, then the severity by bisection.
+        severity 0; a detector fails where it misses an object that it finds at severity 0. The first level at
+        which it fails is found first, then the severity by bisection.
+
+        Raises:
+            SoritesError: The model is a detector, and the image has no ground-truth boxes.
         """
         fixed, levels = dict(others or {}), (0.0, *self.shift(shift).levels)
         (first,) = self.sweep([{**fixed, shift: 0.0}], [model])
@@ -185,6 +204,11 @@ def _failing(model: str, first: Turned) -> Callable[[Turned], bool]:
     """Return whether an answer of a model is a failure, given its answer at severity 0."""
     if first.correct(model) is not None:
         return lambda turned: turned.correct(model) is not True
+    if first.is_detector(model):
+        expected = first.found(model)
+        if expected is None:
+            raise SoritesError(f"{model} is a detector, and without ground-truth boxes no object can be lost")
+        return lambda turned: not expected or not expected <= (turned.found(model) or frozenset())
     return lambda turned: turned.answer(model) != first.answer(model)
 
 

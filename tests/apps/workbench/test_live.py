@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from PIL import Image as Pillow
+from tests.apps.workbench.conftest import TOY
 from tests.conftest import scene
 
 import sorites
 from sorites.apps.workbench.library import Library, RunEntry
+from sorites.apps.workbench.turning import answers
 from sorites.core import ArrayRef, Sample
 from sorites.core.errors import SoritesError
+from sorites.evaluation import plan as plans
 from sorites.evaluation.live import dial
 from sorites.evaluation.plan import Plan
+from sorites.suites.suite import load
 
 ANSWERS = ["model", "output", "scorer", "image_id", "pred", "conf", "top5", "correct", "score"]
 
@@ -88,6 +94,43 @@ def test_images_without_a_label_fail_where_the_answer_changes(plan: Plan) -> Non
     if failed.fails is not None and failed.holds is not None:
         assert of.turn({"gaussian_noise": failed.holds}).answer("coarse") == clean.answer("coarse")
         assert of.turn({"gaussian_noise": failed.fails}).answer("coarse") != clean.answer("coarse")
+
+
+@pytest.fixture
+def squares(tmp_path: Path) -> Plan:
+    """A detector of bright regions on an image with two of them, one brighter, and one object it cannot see."""
+    image = np.full((100, 100, 3), 20, np.uint8)
+    boxes = [(10, 10, 30, 30, 250), (60, 60, 30, 30, 190), (60, 10, 20, 20, 60)]
+    for x, y, width, height, grey in boxes:
+        image[y : y + height, x : x + width] = grey
+    Pillow.fromarray(image).save(tmp_path / "0.png")
+    objects = [
+        {"id": i, "image_id": 0, "category_id": 1, "bbox": box[:4], "area": box[2] * box[3], "iscrowd": 0}
+        for i, box in enumerate(boxes)
+    ]
+    document = {
+        "images": [{"id": 0, "file_name": "0.png", "width": 100, "height": 100}],
+        "annotations": objects,
+        "categories": [{"id": 1, "name": "person"}],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    suite = load("demo").override(models=[f"find=python:{TOY}:find"], labels=("person", "dog"))
+    source = f"coco:{tmp_path / 'a.json'},images={tmp_path}"
+    return plans.make(suite.model_copy(update={"source": source, "fit": None, "scorers": ()}))
+
+
+def test_a_detector_fails_where_it_misses_an_object_that_it_found(squares: Plan) -> None:
+    (sample,) = list(squares.groups["clean"])
+    of = dial(squares, sample.id)
+    assert of.turn({}).found("find") == {0, 1}
+    failed = of.failure_severity("contrast", "find")
+    assert failed.holds is not None
+    assert failed.fails is not None
+    assert of.turn({"contrast": failed.holds}).found("find") == {0, 1}
+    assert of.turn({"contrast": failed.fails}).found("find") != {0, 1}
+    assert answers(squares, of.turn({}))["find"]["objects"] == [2, 3]
+    with pytest.raises(SoritesError):
+        dial(squares, Sample("mine", ArrayRef(scene(3, 90, 120)))).failure_severity("contrast", "find")
 
 
 @pytest.mark.parametrize("at", [{"defocus_disk": 99.0}, {"defocus_disk": -1.0}, {"no_such_shift": 1.0}])

@@ -21,7 +21,6 @@ from sorites.core.rng import digest, rng_for
 from sorites.evaluation.live import Dial, Turned, dial
 from sorites.evaluation.plan import Plan
 from sorites.metrics.detection.at_confidence import CONFIDENCE
-from sorites.metrics.detection.failure import objects
 
 # Dropped images that are kept, and their largest size in bytes.
 MAX_DROPPED, MAX_DROPPED_BYTES = 20, 20 << 20
@@ -122,26 +121,29 @@ def _objects(plan: Plan, made: Turned) -> list[dict[str, Any]] | None:
     """Return the ground-truth boxes, and whether each model finds them from ``CONFIDENCE`` on."""
     if made.shot.ground_truth is None:
         return None
-    boxes: list[dict[str, Any]] = [
-        {"xyxy": list(box.xyxy), "name": class_name(plan.labels, box.label), "found": {}}
-        for box in made.shot.ground_truth
+    seen = {model: made.found(model) for model in plan.models if made.is_detector(model)}
+    return [
+        {
+            "xyxy": list(box.xyxy),
+            "name": class_name(plan.labels, box.label),
+            "found": {model: place in places for model, places in seen.items() if places is not None},
+        }
+        for place, box in enumerate(made.shot.ground_truth)
     ]
-    if (made.rows["output"] == "boxes").any():
-        found = objects(made.rows.lazy(), CONFIDENCE).select("object", "model", "correct")
-        for place, model, correct in found.iter_rows():
-            boxes[place]["found"][model] = correct
-    return boxes
 
 
 def answers(plan: Plan, made: Turned) -> dict[str, Any]:
     """Return the answer and OOD scores of each model."""
     found: dict[str, dict[str, Any]] = {}
+    total = len(made.shot.ground_truth or ())
     for line in made.rows.iter_rows(named=True):
         answer = found.setdefault(line["model"], {"scores": {}})
         if line["output"] == "ood":
             answer["scores"][line["scorer"]] = line["score"]
         else:
             answer.update(answer_of(line, plan.labels))
+        if (seen := made.found(line["model"])) is not None:
+            answer["objects"] = [len(seen), total]
     return found
 
 

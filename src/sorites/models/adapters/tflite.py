@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Backend, Model, add_model
+from sorites.core import MODELS, Backend, Model, add_model
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.core.rng import digest
 from sorites.io.paths import is_file
@@ -25,6 +25,8 @@ from sorites.models.adapters.openvino import Metadata, Port
 from sorites.models.onnx import classifier
 from sorites.models.session import ON_CPU
 
+# Suffixes of files of Keras.
+KERAS = (".keras", ".h5", ".hdf5")
 LIBRARY = "ai_edge_litert.interpreter"
 # Types of numpy as ONNX Runtime spells them; those of quantised tensors count as floats.
 TYPES = {np.float32: "tensor(float)", np.float16: "tensor(float16)", np.uint8: "tensor(uint8)"}
@@ -98,6 +100,17 @@ def _quantised(batch: NDArray[Any], tensor: Any) -> NDArray[Any]:
 def _real(values: NDArray[Any], tensor: Any) -> NDArray[Any]:
     scale, zero = tensor["quantization"]
     return ((values.astype(np.float32) - zero) * np.float32(scale)) if scale else values
+
+
+def _guess(name: str) -> str | None:
+    """Return what to do with a file of Keras, which is not read."""
+    if not name.lower().endswith(KERAS):
+        return None
+    stem = Path(name).with_suffix("")
+    return f"an export of it to ONNX or TensorFlow Lite, onnx:{stem}.onnx or tflite:{stem}.tflite"
+
+
+MODELS.add_guess(_guess)
 
 
 @add_model

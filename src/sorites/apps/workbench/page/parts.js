@@ -51,6 +51,10 @@ export function number(value, digits = 3) {
   return Number(value.toPrecision(digits)).toString();
 }
 
+export function counted(boxes) {
+  return boxes === 1 ? "1 box" : `${boxes} boxes`;
+}
+
 export function percent(value) {
   return value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`;
 }
@@ -106,7 +110,7 @@ export function card(model, found, answer, more) {
   const boxes = found.boxes?.length || (label === null && found.answer === null);
   return el("article", { class: "panel" }, el("h3", {}, model),
     found.error ? el("p", { class: "bad" }, found.error) : null,
-    boxes ? el("p", {}, `${found.boxes.filter((box) => box.conf >= answer.from).length} boxes of confidence ${percent(answer.from)} or more`,
+    boxes ? el("p", {}, `${counted(found.boxes.filter((box) => box.conf >= answer.from).length)} of confidence ${percent(answer.from)} or more`,
       sought.length ? el("div", { class: sought.every((box) => box.found[model]) ? "good" : "bad" },
         `finds ${sought.filter((box) => box.found[model]).length} of ${sought.length} objects`) : null)
       : el("p", { class: verdict }, `${found.answer} ${verdict ? (found.correct ? "✓" : "✗") : ""}`),

@@ -1,6 +1,6 @@
 // The trajectory of a sample: every shift and severity with the answers, boxes and explanation maps of the models.
 
-import { el, get, number, percent, say, url } from "./parts.js";
+import { counted, el, get, number, percent, say, url } from "./parts.js";
 
 // Found boxes of a confidence below this are not drawn.
 const FROM = 0.25;
@@ -55,7 +55,7 @@ function said(model, answer) {
   const scores = Object.entries(answer.scores).map(([name, score]) => `${name} ${number(score)}`).join(" · ");
   const verdict = answer.correct === null || answer.correct === undefined ? "soft" : answer.correct ? "good" : "bad";
   const boxes = (answer.boxes || []).filter((box) => box.conf >= FROM).length;
-  const text = answer.error ? answer.error : answer.boxes?.length || answer.answer === null ? `${boxes} boxes` : `${answer.answer} ${percent(answer.conf)}`;
+  const text = answer.error ? answer.error : answer.boxes?.length || answer.answer === null ? counted(boxes) : `${answer.answer} ${percent(answer.conf)}`;
   return el("div", {}, el("strong", {}, model), " ", el("span", { class: verdict }, text),
     answer.objects ? el("div", { class: answer.objects[0] < answer.objects[1] ? "bad" : "good" }, `finds ${answer.objects[0]} of ${answer.objects[1]} objects`) : null,
     answer.top5?.length ? el("details", {}, el("summary", {}, "top five"), el("ol", {}, answer.top5.map((name) => el("li", {}, name)))) : null,

@@ -145,18 +145,20 @@ class Turner {
     const bodies = Object.fromEntries(this.models.map((model) => [model, el("tbody", {})]));
     this.maps.replaceChildren(...this.models.map((model) => el("article", { class: "panel" }, el("h3", {}, model),
       el("table", { class: "map", "aria-label": `Correct (green) and wrong (red) answers of ${model}` }, bodies[model]),
-      el("small", { class: "soft" }, `${across} to the right, ${up} upwards; green: correct (or as at 0), red: wrong`))));
+      el("small", { class: "soft" }, `${across} to the right, ${up} upwards; green: correct (or as at 0; as many objects as at 0), red: wrong (fewer)`))));
     let first = {};
     for (let step = 0; step < CELLS; step += 1) {
       const fixed = { [up]: step === CELLS - 1 ? top : top * step / (CELLS - 1) };
       const { cells } = await get("map", { run: this.run, image: this.image, at: fixed, shift: across, cells: CELLS });
       if (epoch !== this.epoch) return;
       for (const model of this.models) {
-        if (!step) first[model] = cells[0].models[model].answer;
+        if (!step) first[model] = cells[0].models[model];
         bodies[model].prepend(el("tr", {}, cells.map((cell) => {
           const found = cell.models[model];
-          const right = found.correct ?? (found.answer === null ? null : found.answer === first[model]);
-          return el("td", { class: right === null ? "none" : right ? "yes" : "no", title: `${number(cell.severities[across])}, ${number(cell.severities[up])}: ${found.answer}` });
+          const right = found.objects ? found.objects[0] > 0 && found.objects[0] >= first[model].objects[0]
+            : found.correct ?? (found.answer === null ? null : found.answer === first[model].answer);
+          const text = found.objects ? `finds ${found.objects.join(" of ")} objects` : found.answer;
+          return el("td", { class: right === null ? "none" : right ? "yes" : "no", title: `${number(cell.severities[across])}, ${number(cell.severities[up])}: ${text}` });
         })));
       }
     }
