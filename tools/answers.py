@@ -98,7 +98,7 @@ FIGURES: dict[str, Picture] = {
     "calibration": Chart("runs/calibrated", "calibration_error", ("model", "shift", "severity")),
     "which-scorer": Part("leaderboard.html"),
     "import-predictions": Chart("runs/imported", "accuracy", ("model", "shift", "severity")),
-    "summary": Part("passports/small/passport.html"),
+    "summary": Part("passports/small/passport.html", "body"),
     "by-hand": Served("#/turn", ".answers article"),
     "write-images": Images("shifted/**/*.png", 6, 150),
     "in-my-pipeline": Images("batch.png", 1),
@@ -185,7 +185,8 @@ def _shot(browser: Any, address: str, part: Part, waits_for: str = "body") -> Im
 
 
 def _montage(answer: Answer, picture: Images) -> Image.Image:
-    files = sorted(answer.folder.glob(picture.pattern))[: picture.most]
+    files = sorted(answer.folder.glob(picture.pattern))
+    files = files[:: max(1, len(files) // picture.most)][: picture.most]
     images = [Image.open(file).convert("RGB") for file in files]
     if picture.side:
         images = [image.resize((picture.side, picture.side)) for image in images]
