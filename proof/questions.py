@@ -188,10 +188,15 @@ def _compared(a: Answer) -> bool:
 
 
 def _distances(a: Answer) -> bool:
-    """All distances are cosine distances, and there is one of each image."""
-    rows = pl.concat([pl.read_parquet(file) for file in a.folder.glob("distance/**/*.parquet")])
-    both = [rows[name] for name in ("semantic", "covariate")]
-    return rows.height == 200 and all(each.min() >= 0 and each.max() <= 2 for each in both)  # type: ignore[operator]
+    """Each test image of CIFAR-10 has both cosine distances, and as many lie in each level as printed."""
+    rows = pl.read_parquet(a.file("distance"))
+    counted = (
+        rows.filter(pl.col("cov_level") == 1).group_by("sem_level").len().sort("sem_level")["len"].to_list()
+    )
+    found = next(row for row in printed(a.text) if row["images"] == "cov 1")
+    both = rows.select("semantic", "covariate").to_numpy()
+    inside = bool(both.min() >= 0 and both.max() <= 2)
+    return rows.height == 10_000 and inside and counted == [int(found[f"sem {i}"]) for i in range(1, 9)]
 
 
 def _arms(a: Answer) -> bool:
