@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 from PIL import Image
 
@@ -141,7 +142,7 @@ def page(answer: Answer, file: str, *parts: str) -> bool:
 
 def image(path: Path) -> bool:
     with Image.open(path) as found:
-        return min(found.size) > 20 and len(set(found.convert("L").getdata())) > 10
+        return min(found.size) > 20 and len(np.unique(np.asarray(found.convert("L")))) > 10
 
 
 def _which_model(a: Answer) -> bool:
