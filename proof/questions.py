@@ -263,7 +263,11 @@ CHECKS: dict[str, Callable[[Answer], Any]] = {
     "write-images": _written,
     "in-my-pipeline": lambda a: a.text.count("(4, 3, 224, 224)") == 2 and image(a.file("batch.png")),
     "own-shift": lambda a: severities(a, "runs/own") and image(a.file("mine.png")),
-    "cost": lambda a: re.search(r"\b1,?488\b|\b2,?232\b|\b744\b", a.text) is not None,
+    "cost": lambda a: (
+        re.search(r"^passes +744\b", a.text, re.M) is not None
+        and re.search(r"^time +\d+ (second|minute)", a.text, re.M) is not None
+        and re.search(r"^price +\d+\.\d\d at 2\.5 per hour", a.text, re.M) is not None
+    ),
     "hugging-face": lambda a: same_shares(a, "runs/hf", "model", "shift"),
     "contexts": lambda a: between(printed(a.text), -1, 1),
     "diffusion": lambda a: labels(a, "runs/slider")["severity"].n_unique() > 2,
