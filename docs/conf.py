@@ -28,7 +28,6 @@ html_search_scorer = str(Path(__file__).with_name("scorer.js"))  # Sphinx opens 
 html_sidebars = {"index": [], "why": [], "start": [], "search": []}
 html_theme_options = {
     "show_toc_level": 2,
-    "collapse_navigation": True,  # the buttons that unfold a chapter have no names for screen readers
     "navigation_with_keys": False,
     "show_nav_level": 1,
     "header_links_before_dropdown": 7,

@@ -156,31 +156,47 @@ def _about(name: str) -> str:
 
 
 def metrics_page() -> str:
-    """Return the page of all metrics: docstring, interval and measured coverage."""
-    table = (DOCS / "metrics.md").read_text(encoding="utf-8").partition("| metric | interval |")[2]
+    """Return the page of all metrics: definition, docstring, interval and measured coverage."""
+    definitions, _, coverage = (
+        (DOCS / "metrics.md").read_text(encoding="utf-8").partition("| metric | interval |")
+    )
+    defined, measured = _cells(definitions, 3), _cells(coverage, 6)
+    parts = [
+        "# All metrics\n\nTheir definitions and docstrings. The coverage is that of 95 % intervals in simulation with 20, 100 and"
+        " 1000 samples; [how far the intervals can be trusted](../metrics.md#how-far-the-intervals-can-be-trusted) has the"
+        " conditions. Conventions are in [metrics](../metrics.md).\n"
+    ]
+    for name in METRICS.names():
+        parts.append(f"## {name}\n")
+        if name in defined:
+            parts.append(f"Definition: {_from_here(defined[name][1])}.\n")
+        parts.append(f"{text_of(METRICS.get(name).__doc__ or '')}\n")
+        if name in measured:
+            parts.append(_interval(*measured[name][1:6]))
+    return "\n".join(parts)
+
+
+def _cells(table: str, least: int) -> dict[str, list[str]]:
+    """Return the cells of the row that names a metric, by metric."""
     rows: dict[str, list[str]] = {}
     for line in table.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])]
-        if line.startswith("| `") and len(cells) >= 6:
-            rows.update(dict.fromkeys(re.findall(r"`(\w+)`", cells[0]), cells))
-    parts = [
-        "# All metrics\n\nFrom their docstrings. The coverage is that of 95 % intervals in simulation with 20, 100 and 1000"
-        " samples; [how far the intervals can be trusted](../metrics.md#how-far-the-intervals-can-be-trusted) has the"
-        " conditions. Definitions and conventions are in [metrics](../metrics.md).\n"
-    ]
-    for name in METRICS.names():
-        parts.append(f"## {name}\n\n{text_of(METRICS.get(name).__doc__ or '')}\n")
-        if name in rows:
-            _, interval, unit, *measured = rows[name][:6]
-            sizes = ", ".join(
-                f"n = {n}: {x or 'not simulated'}" for n, x in zip((20, 100, 1000), measured, strict=True)
-            )
-            parts.append(
-                f"Interval: {interval.replace('](', '](../') or 'none'}"
-                + (f", over {unit}. Coverage in %: {sizes.replace('](', '](../')}." if unit else ".")
-                + "\n"
-            )
-    return "\n".join(parts)
+        if line.startswith("| `") and len(cells) >= least:
+            rows |= {name: cells for name in re.findall(r"`(\w+)`", cells[0]) if name not in rows}
+    return rows
+
+
+def _from_here(text: str) -> str:
+    """Return Markdown of a page of docs with its links as seen from docs/generated."""
+    return text.replace("](#", "](metrics.md#").replace("](", "](../")
+
+
+def _interval(interval: str, unit: str, *measured: str) -> str:
+    sizes = ", ".join(
+        f"n = {n}: {x or 'not simulated'}" for n, x in zip((20, 100, 1000), measured, strict=True)
+    )
+    coverage = f", over {unit}. Coverage in %: {_from_here(sizes)}" if unit else ""
+    return f"Interval: {_from_here(interval) or 'none'}{coverage}.\n"
 
 
 def scorers_page() -> str:

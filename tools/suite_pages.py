@@ -46,16 +46,13 @@ def suite_pages(reference: Callable[[str], str]) -> dict[str, str]:
 def suites_page() -> str:
     """Return the list of all built-in suites."""
     rows = [f"| [`{name}`](suites/{name}.md) | {load(name).about} |" for name in builtin_suites()]
-    names = [f"suites/{name}" for name in builtin_suites()]
     return "\n".join(
         [
             "# All suites\n\nWhat each built-in suite runs and, where it follows a paper, the paper's protocol beside ours."
             " The keys of a suite of your own are in [suites](../suites.md).\n",
             "| suite | what it tests |\n|---|---|",
             *rows,
-            "\n:::{toctree}\n:hidden:",
-            *names,
-            ":::\n",
+            "",
         ]
     )
 

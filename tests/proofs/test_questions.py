@@ -12,7 +12,7 @@ from proof.questions import CHECKS, holds, printed
 from sorites.apps.asking import questions
 
 PICTURES = Path(__file__).parents[2] / "docs" / "answers"
-FAST = ("cost", "write-images", "in-my-pipeline", "hugging-face")
+FAST = ("write-images", "in-my-pipeline", "hugging-face")
 MEGABYTES = 2.0
 
 
