@@ -129,7 +129,7 @@ class _Along:
 
     def n(self, label: int) -> int:
         """Return the number of images or objects of a class."""
-        return max(row["n"] for (one, _, _), row in self.rows.items() if one == label)
+        return max(int(row["n"]) for (one, _, _), row in self.rows.items() if one == label)
 
     def lost(self, label: int) -> float:
         """Return how many fewer images or objects of a class are right at the highest severity."""
