@@ -777,14 +777,11 @@ def _columns(model: Model, labels: Labels, boxed: bool = False) -> Columns:
                 f"model {model.name} is a classifier, but the source has boxes: use a detector, such as"
                 " picodet"
             )
-        classes = (
-            f"its own are {len(model.labels)}, such as {model.labels[0]!r}"
-            if model.labels
-            else "it names none"
-        )
+        classes = model.labels
+        its = f"its own are {len(classes)}, such as {classes[0]!r}" if classes else "it names none"
         raise SoritesError(
             f"model {model.name} has none of the suite's {len(labels.ids)} labels, such as {labels.ids[0]!r};"
-            f" {classes}. Use a model that was trained for the suite's classes, or leave out"
+            f" {its}. Use a model that was trained for the suite's classes, or leave out"
             f" {option('labels', 'FILE')} and name the folders of the images like classes of the model."
         )
     return Columns(np.array(list(columns)), np.array(list(columns.values())), frozenset(columns))

@@ -160,5 +160,5 @@ def lost_and_gained(comparison: BoxComparison, rows: list[Row], views: Mapping[s
         )
         for row in rows
     ]
-    body = gallery(items, "flips")
+    body = gallery(items, "flips", size="large")
     return Section("Which objects are lost or gained?", body, "Images", flips_lead(comparison))

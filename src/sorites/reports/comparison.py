@@ -457,7 +457,7 @@ def _flips(comparison: Comparison) -> Section | None:
         f" {count(gained)} became correct (gained). Examples of both are shown in turn, those that flip at"
         " the lowest severity first."
     )
-    return Section("Which images flipped?", gallery(items, "flips"), "Images", lead)
+    return Section("Which images flipped?", gallery(items, "flips", size="small"), "Images", lead)
 
 
 def first_flips(comparison: AnyComparison, most: int) -> list[Row]:

@@ -96,7 +96,15 @@ def _costs_of_map(view: View) -> list[str]:
 def sentences(view: View) -> list[str]:
     """Return the sentences of the summary, at least one: accuracy, costs of shifts, and the best model."""
     summary = [_accuracies(view), _costs_of_accuracy(view), _best_model(view), *boxes_in_short(view)]
-    return [sentence for sentence in summary if sentence] or ["No image was evaluated."]
+    return [sentence for sentence in summary if sentence] or [_nothing(view)]
+
+
+def _nothing(view: View) -> str:
+    """Return why there is no accuracy: no predictions, or none that can be judged."""
+    predicted = view.table.filter(pl.col("output").is_in(["label", "boxes"]) & pl.col("error").is_null())
+    if predicted.select(pl.len()).collect(engine="streaming").item():
+        return "No image has a label, so no prediction can be judged as correct or misclassified."
+    return "No image was evaluated."
 
 
 def _range(values: pl.Series) -> str:

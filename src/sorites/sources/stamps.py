@@ -26,7 +26,7 @@ from sorites.io.files import cache
 
 PACKAGE = "tuxpaint-stamps-default"
 INSIDE = "usr/share/tuxpaint/stamps"
-ORIGIN = f"photo cut-outs on grey, from Debian's {PACKAGE} (GPL, version 2 or later)"
+ORIGIN = f"photo cut-outs from Debian's {PACKAGE} (GPL, version 2 or later)"
 NOTE = (
     f"Fetching photo cut-outs: Debian's {PACKAGE}, 161 MB, under the GPL, version 2 or later. It is not"
     " installed."

@@ -117,10 +117,10 @@ def test_a_small_grid_is_shown_whole() -> None:
 @pytest.mark.parametrize(
     ("name", "severity", "said"),
     [
-        ("decentre", 1.0, "1 um"),
-        ("coma", 1.5, "level 1.5"),
-        ("fog", 2.0, "level 2"),
-        ("contrast", 0.6, "0.6"),
+        ("decentre", 1.0, "1 µm of decentre"),
+        ("coma", 1.5, "level 1.5 of 5"),
+        ("fog", 2.0, "level 2 of 5"),
+        ("contrast", 0.6, "40 % of the contrast"),
     ],
 )
 def test_severities_are_shown_with_their_unit(name: str, severity: float, said: str) -> None:

@@ -25,6 +25,7 @@ from sorites.core.errors import Damaged, SoritesError
 from sorites.core.table import read
 from sorites.io.digests import read_sealed, write_sealed
 from sorites.reports.components.severities import title
+from sorites.reports.passport.page import top
 from sorites.reports.passport.passport import passport
 
 pytestmark = pytest.mark.slow
@@ -86,6 +87,11 @@ def test_files_agree_and_are_escaped(home: Path) -> None:
     page = (home / "p/passport.html").read_text()
     assert "JPEG quality" in page
     assert found.hash in page
+    samples = len({run.digest for run in found.runs}) * 20
+    assert f"Measured on {samples} samples" in page
+    assert f"n\u00a0=\u00a0{found.clean.n}\u00a0samples" in page
+    assert "preprocessing is assumed" not in page
+    assert "mean, std" in top(found, {"assumed": ["mean", "std"]})
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
     # The reader of the Hugging Face Hub finds the results in the head of the card.
     results = ModelCard.load(home / "p/model_card.md").data.eval_results

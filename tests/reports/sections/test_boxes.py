@@ -138,7 +138,7 @@ def test_the_page_says_map_and_not_accuracy(view: View) -> None:
     html = render(view)
     assert "The 2 detectors have a mAP of" in html
     assert "No image was evaluated" not in html
-    assert "12 images" in html
+    assert "12 samples" in html
     found = re.findall(r'<section id="(\w+)"', html)
     assert {"detectors", "box_curves", "tide_errors", "box_classes", "box_failure"} <= set(found)
     assert not {"headline", "curves", "failure", "calibration"} & set(found)

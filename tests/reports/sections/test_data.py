@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from sorites.reports.page import render
+from sorites.reports.page import render, sentences
 from sorites.reports.sections.data import assumed_note, data
 from sorites.reports.view import RunView, merge
 
@@ -71,3 +71,9 @@ def test_assumed_preprocessing_is_marked_in_the_section_and_at_the_top(run: RunV
 def test_the_licence_of_photographs_is_on_the_page(run: RunView) -> None:
     table = run.table.with_columns(source=pl.lit("foolbox"))
     assert "MIT" in body(dataclasses.replace(having(run, {}, source="foolbox"), table=table))
+
+
+def test_a_page_without_labels_says_that_nothing_can_be_judged(run: RunView) -> None:
+    bare = run.table.with_columns(label=pl.lit(None, pl.Int32), correct=pl.lit(None, pl.Boolean))
+    answer, *_ = sentences(merge([dataclasses.replace(run, table=bare)]))
+    assert "no prediction can be judged" in answer

@@ -51,7 +51,7 @@ def test_every_trajectory_is_a_dot_at_its_failure_severity(folder: Path) -> None
         found[name] == (2.4 if value is None else pytest.approx(value)) for name, value in wanted.items()
     )
     assert figure["layout"]["xaxis"]["ticktext"] == ["0", "0.5", "1", "1.5", "2", "never"]
-    assert figure["layout"]["xaxis"]["title"]["text"] == "severity (light)"
+    assert figure["layout"]["xaxis"]["title"]["text"] == "light"
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_strips_show_the_images_that_the_dial_gives(folder: Path) -> None:
     shown = re.findall(r'<img src="data:image/\w+;base64,([^"]+)" alt="([^"]+)"', body)
     assert len(shown) == 6 * 5
     for data, alt in shown:
-        name, at = re.match(r"(shape_\d\d), fade (clean|[\d.]+);", html.unescape(alt)).groups()  # type: ignore[union-attr]
+        name, at = re.match(r"(shape_\d\d), fade (?:light )?(clean|[\d.]+);", html.unescape(alt)).groups()  # type: ignore[union-attr]
         image = np.asarray(Pillow.open(io.BytesIO(base64.b64decode(data))).convert("RGB"), float) / 255
         wanted = world.drawn(int(name[-2:]), 0.0 if at == "clean" else float(at))
         assert abs(image.mean() - wanted.mean()) < 0.02
@@ -88,6 +88,6 @@ def test_other_runs_have_no_such_section(tmp_path: Path) -> None:
 def test_the_page_is_written_with_all_sections_that_apply(folder: Path, tmp_path: Path) -> None:
     text = sorites.report(folder, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "Along the generated trajectories" in text
-    assert "severity (light)" in text
+    assert "fade light 0.5" in text
     assert "image not available" not in text
     assert '<section id="strips"' in text

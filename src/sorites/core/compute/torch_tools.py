@@ -126,8 +126,6 @@ def import_with_torchvision(library: str, wanted_by: str, extra: str) -> Any:
     Raises:
         MissingExtra: It or torchvision is not installed.
     """
-    if library in sys.modules:
-        return sys.modules[library]
     try:
         with phase(f"importing {library}, which is slowest the first time"):
             import_torchvision()

@@ -50,7 +50,9 @@ def boxes(argument: str | None) -> Model:
     return detector(path, f"boxes:{argument}", options)
 
 
-def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> Model:
+def detector(
+    path: Path, name: str, options: dict[str, Any], note: str = "", known: Collection[str] = ()
+) -> Model:
     """Return the model of a detector file.
 
     Args:
@@ -58,13 +60,15 @@ def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> 
         name: The name of the model.
         options: Settings that override the metadata and the JSON file.
         note: Text to append to the printed description.
+        known: Settings of preprocessing whose defaults are known to be those of the model.
     """
     session = opened(path)
     settings = gathered(path, session.get_modelmeta().custom_metadata_map, options)
     graph = _read(path, session, settings)
     _refuse_size(path, graph, gathered(path, {}, options))
+    declared = {*settings, *known}
     say(
-        understood(name, graph.layout, graph.config, graph.classes, graph.size, graph.shapes, settings) + note
+        understood(name, graph.layout, graph.config, graph.classes, graph.size, graph.shapes, declared) + note
     )
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
@@ -79,14 +83,14 @@ def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> 
         version=version,
         output="boxes",
         background=has_background,
-        input=_described(graph, settings),
+        input=_described(graph, declared),
         backend=_session.backend(session, batch_matters=False),
     )
 
 
-def _described(graph: _Detector, settings: Collection[str]) -> dict[str, Any]:
+def _described(graph: _Detector, declared: Collection[str]) -> dict[str, Any]:
     """Return the description of the preprocessing, with the settings that nobody declared."""
-    missing = undeclared(settings)
+    missing = undeclared(declared)
     return {"words": input_text(graph.config, graph.size), **({"assumed": missing} if missing else {})}
 
 

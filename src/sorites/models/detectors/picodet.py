@@ -60,6 +60,9 @@ GRAPH_SHA256 = "f879ca8e2366f798d6b7ff2132d0b7d35018cdcc9e001a051d4363029aed6963
 OPSET = "13"
 PYTHONS = ((3, 11), (3, 12))
 PARAMETERS = 1_200_000
+# Settings of preprocessing in which the layout's defaults are those that PicoDet was published with
+# (PaddleDetection, configs/picodet/_base_: Resize without keeping the ratio, NormalizeImage).
+PREPROCESSING = ("fit", "filter", "channels", "mean", "std")
 NOTE = "\n  score threshold 0.025, NMS at IoU 0.6 and at most 100 boxes are part of the graph"
 INSTEAD = f"Or use your own detector: {option('models', ['boxes:PATH.onnx'])}"
 CONVERT = (
@@ -72,7 +75,8 @@ def picodet(argument: str | None = None) -> Model:
     """PicoDet-S, trained on COCO: 416 px, 1.2 M parameters; downloaded and converted once."""
     if argument is not None:
         raise SoritesError(f"model picodet takes no argument, got {argument!r}. Type: picodet")
-    model = detector(graph(cache("picodet")), "picodet", {"labels": "coco", "layout": "paddle"}, NOTE)
+    options = {"labels": "coco", "layout": "paddle"}
+    model = detector(graph(cache("picodet")), "picodet", options, NOTE, PREPROCESSING)
     model.parameters = PARAMETERS
     return model
 

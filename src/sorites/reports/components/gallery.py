@@ -17,13 +17,16 @@ class Item:
     facts: Mapping[str, str]
 
 
-def gallery(items: Sequence[Item], name: str, chosen: Mapping[str, str] | None = None) -> Html:
+def gallery(
+    items: Sequence[Item], name: str, chosen: Mapping[str, str] | None = None, size: str = "medium"
+) -> Html:
     """Return the cards below a menu for each fact that differs; without JavaScript all cards are shown.
 
     Args:
         items: The cards, in order.
         name: A name that is unique on the page.
         chosen: The values that the menus show first; the others show all.
+        size: The size of the cards: small, medium or large.
     """
     facts = list(dict.fromkeys(fact for item in items for fact in item.facts))
     menus = [_menu(items, fact, f"{name}-{fact}", (chosen or {}).get(fact, "")) for fact in facts]
@@ -31,7 +34,7 @@ def gallery(items: Sequence[Item], name: str, chosen: Mapping[str, str] | None =
     none = tag("p", "No image matches these filters.", cls="none", hidden=True)
     cards = [tag("div", item.card, data_facts=json.dumps(dict(item.facts)), cls="item") for item in items]
     bar = tag("div", *menus, shown, cls="filters", hidden=True)
-    return tag("div", bar, none, tag("div", *cards, cls="items"), cls="gallery")
+    return tag("div", bar, none, tag("div", *cards, cls="items"), cls=f"gallery {size}")
 
 
 def _menu(items: Sequence[Item], fact: str, id_: str, chosen: str) -> Html:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sorites.core import SHIFTS
+from sorites.core import SHIFTS, Shift
 from sorites.core.compositions import LEVEL
 from sorites.reports.components.markup import DASH, number
 from sorites.reports.view import View
@@ -23,7 +23,7 @@ def _rounded(value: float, digits: int = 2) -> str:
 
 def _one_decimal(severity: float) -> str:
     """Return a whole severity as it was set, and a measured one with one decimal."""
-    return f"{severity:.0f}" if severity.is_integer() else f"{severity:.1f}"
+    return f"{severity:.0f}" if severity % 1 == 0 else f"{severity:.1f}"
 
 
 def _two_digits(severity: float) -> str:
@@ -164,6 +164,11 @@ def reading(shift: str) -> Reading:
         return READINGS[shift]
     registered = SHIFTS.get(shift) if shift in SHIFTS else None
     return reading_in("") if registered is None else reading_in(registered.unit, len(registered.levels))
+
+
+def reading_of_shift(shift: Shift) -> Reading:
+    """Return how severities of a shift are written, also of one that is not registered."""
+    return reading(shift.name) if shift.name in SHIFTS else reading_in(shift.unit, len(shift.levels))
 
 
 def in_words(shift: str, severity: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from sorites.evaluation.images import shifted_shots
 from sorites.evaluation.samples import find_sample
 from sorites.io.decode import decode
 from sorites.io.files import write_bytes
+from sorites.reports.components.severities import reading_of_shift
 from sorites.suites.suite import Dial, Frame, parse
 
 # Light colours, so that dark text is readable on all of them.
@@ -99,8 +99,6 @@ ACROSS, DOWN, MAX_SETTINGS = 7, 3, 13
 # Shorter side in px of images with boxes.
 BOXED_SIDE = 416
 GOLDEN = (5**0.5 - 1) / 2
-# A unit that can follow a number (um, px, cm/h), as opposed to a formula or several words.
-SIGN = re.compile(r"[a-z]{1,6}(/[a-z])?")
 T = TypeVar("T")
 
 
@@ -244,7 +242,7 @@ def own_strip(
     if failed:
         raise SoritesError(failed)
     written = captions(plan.shifts[dial.name], [settings])[0]
-    title = f"{dial.name}  ({dial.unit})" if dial.unit else dial.name
+    title = dial.name
     return sheet(
         [[(shot.image, text) for shot, text in zip(shots, written, strict=True) if shot.image is not None]],
         title,
@@ -289,13 +287,14 @@ def scattered(items: Sequence[T], most: int) -> list[T]:
 def captions(shift: Shift, rows: Sequence[Sequence[SettingValue]]) -> list[list[str]]:
     """Return a caption per setting with the params that differ; two spaces mark possible line breaks."""
     keys = differing([setting for row in rows for setting in row if isinstance(setting, Mapping)])
+    words = reading_of_shift(shift)
 
     def caption(setting: SettingValue) -> str:
         if isinstance(setting, Mapping):
             return "  ".join(
                 _param(key, setting[key], len(keys)) for key in keys or setting if key in setting
             )
-        return "untouched" if setting == 0 else _severity(setting, shift.unit)
+        return "untouched" if setting == 0 else words.text(setting)
 
     return [[caption(setting) for setting in row] for row in rows]
 
@@ -307,17 +306,10 @@ def _param(key: str, value: Any, keys: int) -> str:
     return f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
 
 
-def _severity(severity: float, unit: str) -> str:
-    """Format a severity, with its unit if that can follow a number."""
-    if unit in ("level", "levels"):
-        return f"level {severity:.3g}"
-    return f"{severity:.3g} {unit}" if SIGN.fullmatch(unit) else f"{severity:.3g}"
-
-
 def _title(shift: Shift, shown: int) -> str:
-    """Return the title: the shift with its unit, or with the number of settings shown."""
+    """Return the title: the shift, with the number of settings shown if they have no order."""
     if not shift.settings:
-        return f"{shift.name}  ({shift.unit})"
+        return shift.name
     part = "" if shown == len(shift.settings) else f"{shown} of "
     return f"{shift.name}  ({part}{len(shift.settings)} settings)"
 

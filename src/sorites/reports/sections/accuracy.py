@@ -253,10 +253,7 @@ def curves(view: View) -> Section | None:
         for shift in view.shifts
         if (rows := shares.filter(pl.col("shift") == shift)).height
     ]
-    lead = (
-        "Severity 0 is the clean image; severity rises in the unit of each shift. The band is the 95 %"
-        " interval."
-    )
+    lead = "The clean image is at the left; severity rises to the right. The band is the 95 % interval."
     if len(view.models) > 1:
         lead += (
             " Click a model in any legend to hide it on the whole page, double-click to show it alone; Enter"

@@ -68,7 +68,7 @@ def confusions(view: View) -> Section | None:
     if not parts:
         return None
     lead = (
-        f"What the classes that lose most, of at least {FEWEST} images, are taken for, from the lowest"
+        f"What the classes that lose most, of at least {FEWEST}, are taken for, from the lowest"
         " severity (left) to the highest (right); the table has the pairs that grow most."
     )
     if detectors:
@@ -105,7 +105,7 @@ def _card(view: View, model: str, shift: str, cells: pl.DataFrame, apart: pl.Dat
     ]
     head = ["class", "taken for", *(severity_text(view, shift, severity) for severity in severities)]
     table = folded("The pairs that grow most", grid(head, lines, text=2), len(lines), most=0)
-    drawn = _cards(view, run_id, cells.filter(mine), severities) if len(severities) > 1 else []
+    drawn = _cards(view, run_id, model, cells.filter(mine), severities) if len(severities) > 1 else []
     return tag("div", tag("h3", model), tag("div", *drawn, cls="cards"), table)
 
 
@@ -115,12 +115,14 @@ class _Along:
 
     Attributes:
         rows: Rows of the metric by class, predicted class and severity.
+        unit: What is counted: images or objects.
     """
 
     view: View
     run_id: str
     rows: dict[tuple[int | None, int | None, float], Row]
     severities: list[float]
+    unit: str
 
     def shares(self, label: int, pred: int | None) -> list[float]:
         """Return the share of a class that is taken for another, at each severity."""
@@ -154,15 +156,15 @@ class _Along:
     def card(self, label: int) -> Html:
         """Return the drawing of one class."""
         name = _name(self.view, self.run_id, label)
-        head = tag("h4", name, " ", tag("small", n_of(self.n(label), "image")))
+        head = tag("h4", name, " ", tag("small", n_of(self.n(label), self.unit)))
         areas = stacked(self.severities, self.bands(label), f"What {name} is taken for")
         return tag("article", head, areas, cls="card")
 
 
-def _cards(view: View, run_id: str, cells: pl.DataFrame, severities: list[float]) -> list[Html]:
+def _cards(view: View, run_id: str, model: str, cells: pl.DataFrame, severities: list[float]) -> list[Html]:
     """Return what the classes that lose most are taken for, along the severities."""
     rows = {(row["label"], row["pred"], row["severity"]): row for row in cells.to_dicts()}
-    along = _Along(view, run_id, rows, severities)
+    along = _Along(view, run_id, rows, severities, "object" if model in box_models(view) else "image")
     labels = {label for label, _, _ in rows if label is not None and along.n(label) >= FEWEST}
     worst = sorted(labels, key=lambda label: (-along.lost(label), label))[:MAX_CLASSES]
     return [along.card(label) for label in worst if along.lost(label) > 0]

@@ -18,7 +18,7 @@ from sorites.sources import foolbox, stamps
 ORIGINS: Mapping[str, str] = {
     "stamps": stamps.ORIGIN,
     "stamps_ood": stamps.ORIGIN,
-    "composites": stamps.ORIGIN,
+    "composites": f"{stamps.ORIGIN}, in photographed and drawn places",
     foolbox.NAME: foolbox.ORIGIN,
 }
 

@@ -68,7 +68,7 @@ def detectors(view: View) -> Section | None:
         " floor."
     )
     return Section(
-        "The detectors at a glance",
+        "The detector at a glance" if len(models) == 1 else "The detectors at a glance",
         tag("div", *(_card(view, m) for m in models), cls="cards"),
         "Detectors",
         lead,
@@ -241,7 +241,7 @@ def box_curves(view: View) -> Section | None:
         if (part := rows.filter(pl.col("shift") == shift)).height
     ]
     lead = (
-        "Severity 0 is the clean image; severity rises in the unit of each shift. The band is the 95 %"
+        "The clean image is at the left; severity rises to the right. The band is the 95 %"
         " interval"
         " over images."
     )

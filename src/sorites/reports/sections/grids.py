@@ -27,6 +27,7 @@ from sorites.reports.components.markup import (
     points,
     tag,
 )
+from sorites.reports.components.severities import reading_of, severity_text
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View, box_models
 
@@ -158,12 +159,16 @@ def _cards(view: View, shift: str, maps: Maps) -> Html:
     for k, surface in enumerate(maps.surfaces):
         for third in surface.cells["third"].unique().sort().to_list():
             same = pl.col("third").eq_missing(pl.lit(third, pl.Float64))
-            named = "" if third is None else f"{shift.split(TIMES)[2]} {number(third)}"
+            named = "" if third is None else _named(view, shift.split(TIMES)[2], third)
             cells = replace(surface, cells=surface.cells.filter(same))
             contour = maps if third is None and not k else None
             cards.append(_surface(view, shift, cells, contour, named))
-    table = tag("article", _table(shift, maps), cls="card")
+    table = tag("article", _table(view, shift, maps), cls="card")
     return tag("div", *cards, table, cls="cards two")
+
+
+def _named(view: View, shift: str, severity: float) -> str:
+    return f"{shift}: {severity_text(view, shift, severity)}"
 
 
 def _surface(view: View, shift: str, surface: Surface, contour: Maps | None, named: str) -> Html:
@@ -172,7 +177,8 @@ def _surface(view: View, shift: str, surface: Surface, contour: Maps | None, nam
     rows = surface.cells.to_dicts()
     xs, ys = (sorted({row[axis] for row in rows}) for axis in ("first", "second"))
     by_cell = {(row["first"], row["second"]): row for row in rows}
-    drawn = figure_of([], _axis(view, first), _axis(view, second), xaxis=_ticks(xs), yaxis=_ticks(ys))
+    names = (f"{name}: {reading_of(view, name).axis}" for name in (first, second))
+    drawn = figure_of([], *names, xaxis=_ticks(view, first, xs), yaxis=_ticks(view, second, ys))
     values = [[_value(by_cell.get((x, y))) for x in xs] for y in ys]
     hover = [[_hover(by_cell.get((x, y))) for x in xs] for y in ys]
     drawn.add_trace(
@@ -204,17 +210,18 @@ def _surface(view: View, shift: str, surface: Surface, contour: Maps | None, nam
         if value is not None
     ]
     drawn.update_layout(height=420, showlegend=False, annotations=written)
-    beyond = EMPTY if contour is None else _beyond(contour, first, second, ys[-1])
+    beyond = EMPTY if contour is None else _beyond(view, contour, first, second, ys[-1])
     return tag("article", tag("h4", heading), plot(drawn, label), beyond, cls="card")
 
 
-def _beyond(maps: Maps, first: str, second: str, last: float) -> Html:
+def _beyond(view: View, maps: Maps, first: str, second: str, last: float) -> Html:
     """Say where the contour is not reached."""
     missed = maps.contour.filter(pl.col("status") == BEYOND).sort("first")["first"].to_list()
     if not missed:
         return EMPTY
-    where = ", ".join(number(severity) for severity in missed)
-    text = f"{maps.named.capitalize()}: not reached up to {second} {number(last)} at {first} {where}."
+    where = ", ".join(severity_text(view, first, severity) for severity in missed)
+    end = _named(view, second, last)
+    text = f"{maps.named.capitalize()}: not reached up to {end}, at {first}: {where}."
     return tag("p", text, cls="note")
 
 
@@ -236,17 +243,13 @@ def _hover(row: dict[str, float] | None) -> str:
     return f"{value} % [{low}, {high}]<br>n = {row['n']:g}"
 
 
-def _axis(view: View, shift: str) -> str:
-    unit = view.unit(shift)
-    return f"{shift} ({unit})" if unit else shift
-
-
-def _ticks(severities: list[float]) -> dict[str, object]:
-    """Return an axis of equal steps, labelled with severities."""
+def _ticks(view: View, shift: str, severities: list[float]) -> dict[str, object]:
+    """Return an axis of equal steps, labelled with severities in the words of the shift."""
+    reading = reading_of(view, shift)
     return {
         "tickmode": "array",
         "tickvals": list(range(len(severities))),
-        "ticktext": [number(severity) for severity in severities],
+        "ticktext": [reading.value(severity) for severity in severities],
         "range": [-0.5, len(severities) - 0.5],
         "showgrid": False,
     }
@@ -289,14 +292,17 @@ def _draw_contour(drawn: object, contour: pl.DataFrame, named: str, xs: list[flo
     )
 
 
-def _table(shift: str, maps: Maps) -> Html:
+def _table(view: View, shift: str, maps: Maps) -> Html:
     """Return the interaction at each combination, largest first."""
     names = shift.split(TIMES)
     lines = []
     for row in (
         maps.excess.filter(pl.col("first").is_not_null()).sort("value", descending=True).head(12).to_dicts()
     ):
-        severities = " · ".join(number(row[axis]) for axis in ("first", "second", "third")[: len(names)])
+        severities = " · ".join(
+            severity_text(view, name, row[axis])
+            for name, axis in zip(names, ("first", "second", "third"), strict=False)
+        )
         interval = between(_points(row["low"]), _points(row["high"])) if row["low"] is not None else DASH
         lines.append(
             [

@@ -40,7 +40,7 @@ def lost_objects(view: View) -> Section | None:
         " object is dashed; a box of its class on it is green; the most confident other box on it and boxes"
         f" elsewhere (from {percent(MIN_CONFIDENCE, 0)} confidence) are red."
     )
-    body = gallery(items, "lost", {"shift": shifts[0]})
+    body = gallery(items, "lost", {"shift": shifts[0]}, "large")
     return Section("Which objects are lost first?", body, "Images", lead)
 
 

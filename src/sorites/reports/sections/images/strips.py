@@ -120,10 +120,10 @@ def fixed_frames(view: View) -> list[Row]:
     clean = rows.filter((pl.col("shift") == CLEAN) & ~pl.col("correct")).select(
         *of_sample, clean=pl.struct(columns)
     )
-    right = rows.filter(
-        (pl.col("shift") != CLEAN) & pl.col("correct") & (pl.col("severity") > 0),
-        pl.col("shift").is_in(view.shifts),
-    ).select(*TRAJECTORY, right=pl.struct(columns))
+    shifted = rows.filter(pl.col("shift").is_in(view.shifts) & (pl.col("severity") > 0))
+    # Several images at one severity: no unique strip.
+    single = shifted.filter(~pl.col("severity").is_duplicated().any().over(TRAJECTORY))
+    right = single.filter("correct").select(*TRAJECTORY, right=pl.struct(columns))
     fixed = right.join(clean, on=of_sample, nulls_equal=True).collect(engine="streaming")
     at = pl.col("right").struct.field("severity")
     return (
