@@ -25,7 +25,7 @@ from sorites.apps.asking import Question, questions
 Rows = list[dict[str, str]]
 
 
-AT_ONCE = 6
+AT_ONCE = 2
 
 
 def run() -> Iterator[Line]:
