@@ -188,7 +188,7 @@ def test_the_verb_builds_and_says_what_to_type_next(tmp_path: Path, monkeypatch:
     out = tmp_path / "c"
     done = CliRunner().invoke(app, ["context", "--source", "discs", "--drawn", "--out", str(out)])
     assert done.exit_code == 0, done.output
-    assert "wrote 8 images of 1 objects" in done.output
+    assert "wrote 8 images of 1 object " in done.output
     assert f"sorites run context --source context:{out}" in done.output.replace("\n", "")
 
 

@@ -403,6 +403,7 @@ NOTED: dict[str, Coverage] = {
     "aupr_out_trapz": Coverage((97.3, 94.7, 94.8), _FEW_ERRORS),
     "scod": Coverage((91.9, 94.8, 93.8), "few samples have few errors"),
     "near_far": Coverage((99.4, 98.6, 98.0), "sets are taken to err together"),
+    "level_map": Coverage((97.5, 95.5, 94.5), "a cell has few images"),
     "reliability": Coverage((97.7, 96.8, 95.1), "a bin has few images"),
     "failure_severity": Coverage((98.1, 96.1, 94.7), "few samples have few order statistics", "shift"),
     "paired_difference": Coverage((97.7, 96.1, 94.2), _FEW_DIFFER),
