@@ -16,7 +16,7 @@ from typer.main import get_command, get_group
 
 from sorites.cli.output import printing_notices, say, unwritten
 from sorites.core.errors import SoritesError, TooManyErrors
-from sorites.core.phases import telling_phases
+from sorites.core.progress import telling_phases
 from sorites.io.paths import reason
 
 EVALUATE, INSPECT, IMAGES = "Evaluate models", "Inspect", "Make images"

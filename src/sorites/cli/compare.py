@@ -11,7 +11,7 @@ import typer
 from sorites.analysis.options import CompareOptions, LeaderboardOptions, PassportOptions, VerifyOptions
 from sorites.cli.options import Format, derived
 from sorites.cli.output import say
-from sorites.core.phases import phase
+from sorites.core.progress import phase
 
 if TYPE_CHECKING:
     from sorites.analysis.comparison.verdicts import Verdict

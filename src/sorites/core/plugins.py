@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sorites.core.errors import Notice, SoritesError, UnknownName, tell
 from sorites.core.labels import Labels, imagenet, matched_text
 from sorites.core.packed import packed
-from sorites.core.phases import phase
+from sorites.core.progress import phase
 from sorites.core.registry import PREFIX, Registry
 from sorites.core.samples import (
     ImageU8,

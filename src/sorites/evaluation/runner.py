@@ -22,8 +22,7 @@ from sorites.core.compute.machine import cores, gpu_facts
 from sorites.core.compute.torch_tools import free_memory
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.messages import command, option
-from sorites.core.phases import phase
-from sorites.core.progress import Bar
+from sorites.core.progress import Bar, phase
 from sorites.core.shard_index import write_index
 from sorites.evaluation import fit
 from sorites.evaluation import tasks as work

@@ -19,7 +19,7 @@ from sorites.analysis.comparison.severities import MEASURES
 from sorites.analysis.comparison.verdicts import Verdict, exit_code, summary
 from sorites.core import CLEAN
 from sorites.core.messages import in_shell
-from sorites.core.phases import phase
+from sorites.core.progress import phase
 from sorites.core.rng import hashed_order
 from sorites.io.digests import digest_of
 from sorites.io.files import write_bytes

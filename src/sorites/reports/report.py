@@ -14,7 +14,7 @@ from sorites.analysis.filter.filtering import read_filter
 from sorites.analysis.uncertainty.kept import logits_reader
 from sorites.core import ImageU8, Setting, SettingValue
 from sorites.core.errors import Notice, SoritesError, tell
-from sorites.core.phases import phase
+from sorites.core.progress import phase
 from sorites.core.table import Table, read, rejected_images, repeat_if_merged
 from sorites.evaluation.fit import read_fits
 from sorites.evaluation.images import captured_shot, shifted_shots

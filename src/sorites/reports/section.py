@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sorites.core.phases import phase
+from sorites.core.progress import phase
 from sorites.core.registry import Registry
 from sorites.reports.components.charts import small_multiples
 from sorites.reports.components.markup import EMPTY, Html, join, tag

@@ -18,8 +18,7 @@ from sorites.core import Model
 from sorites.core.errors import Notice, SoritesError, UnknownName, tell
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
-from sorites.core.phases import phase
-from sorites.core.progress import Tick
+from sorites.core.progress import Tick, phase
 from sorites.datasets.context import build_context
 from sorites.evaluation import plan as plans
 from sorites.evaluation import runner

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.core.messages import option
-from sorites.core.phases import phase
+from sorites.core.progress import phase
 
 T = TypeVar("T")
 TORCHVISION = "torchvision"

@@ -254,23 +254,28 @@ def _with_clean(rows: list[Row], keys: list[str]) -> Iterator[Row]:
                 yield from ({**row, "shift": shift, "severity": 0.0} for shift in sorted(shifts))
 
 
+def _rows_along(frame: MetricFrame, axis: Axis, keys: list[str]) -> list[Row]:
+    """Return the rows with a position on ``axis``, with the clean one of each curve along severities."""
+    rows = _rows_of(frame)
+    rows = list(_with_clean(rows, keys)) if axis.key == "severity" else rows
+    return [row for row in rows if row[axis.column] is not None]
+
+
 def _curves(frame: MetricFrame, axis: Axis) -> go.Figure:
     """Return one chart per shift with a curve per remaining group."""
     keys, what = _keys(frame), VALUES.get(frame.metric, frame.metric.replace("_", " "))
-    rows = _rows_of(frame)
-    rows = list(_with_clean(rows, keys)) if axis.key == "severity" else rows
-    rows = [row for row in rows if row[axis.column] is not None]
     groups = [key for key in keys if key not in ("shift", axis.key)]
-    shifts = list(dict.fromkeys(_name(row, ["shift"]) if "shift" in keys else "" for row in rows))
+    rows = _rows_along(frame, axis, keys)
+    curves: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        shift = _name(row, ["shift"]) if "shift" in keys else ""
+        curves.setdefault(shift, {}).setdefault(_name(row, groups), []).append(row)
     pens = _pens(_name(row, groups) for row in rows)
-    titles = shifts if len(pens) > 1 or any(shifts) else list(pens)
+    titles = list(curves) if len(pens) > 1 or any(curves) else list(pens)
     fig, places = _charts(titles, list(pens), axis.title or "severity", what)
-    for at, (shift, where) in enumerate(zip(shifts, places, strict=True)):
+    for at, (shift, where) in enumerate(zip(curves, places, strict=True)):
         for name, marker in pens.items():
-            mine = sorted(
-                (r for r in rows if r.get("shift", "") == shift and _name(r, groups) == name),
-                key=lambda row: row[axis.column],
-            )
+            mine = sorted(curves[shift].get(name, []), key=lambda row: row[axis.column])
             shown = {"name": name, "legendgroup": name, "showlegend": at == 0 and len(pens) > 1}
             for trace in _curve(mine, axis, marker):
                 fig.add_trace({**shown, **trace}, **where)

@@ -12,7 +12,7 @@ from sorites.analysis.passport.battery import Open, Part, Request, battery_for, 
 from sorites.analysis.passport.document import FILES, NAME, AnyPassport, BoxPassport, write_json
 from sorites.core import named_spec
 from sorites.core.errors import inform
-from sorites.core.phases import phase
+from sorites.core.progress import phase
 from sorites.evaluation.options import DEFAULT_BATCH
 from sorites.evaluation.storage.shards import slug
 from sorites.io.decode import pixel_limit
