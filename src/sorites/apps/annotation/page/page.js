@@ -162,7 +162,7 @@ async function show() {
   preload();
 }
 
-// A image that cannot be read is passed over; the server keeps a note of it.
+// An image that cannot be read is passed over; the server keeps a note of it.
 function gone(item) {
   toast("One image could not be shown and is left out.");
   state.items.splice(state.items.indexOf(item), 1);
