@@ -63,7 +63,7 @@ def finished_run(
     sorites.run(suite, source=f"folder:{out.parent / 'PATH'}", models=made, out=out)
 
 
-def readme(home: Path) -> None:
+def own_sources(home: Path) -> None:
     photographs(home / "PATH")
     photographs(home / "DIR", ("ood", "unknown"))
     (home / "my_module.py").write_text(MODULE)
@@ -109,11 +109,16 @@ def measured(home: Path) -> None:
     finished_run(home / "RUN")
 
 
-def own_models(home: Path) -> None:
-    for name in ("before", "after", "model"):
+def own_model(home: Path, names: tuple[str, ...] = ("model",)) -> None:
+    """Images of one's own, and ONNX models of their classes."""
+    for name in names:
         build(home / f"{name}.onnx", metadata={"labels": json.dumps(list(CLASSES))})
     photographs(home / "PATH")
     (home / "classes.txt").write_text("\n".join(CLASSES))
+
+
+def own_models(home: Path) -> None:
+    own_model(home, ("before", "after", "model"))
     (home / "mine.py").write_text(MODULE)
     (home / "templates.txt").write_text("a photo of a {}\na drawing of a {}\n")
     config, _, weights = taught(home, steps=1).partition("@")
@@ -163,6 +168,7 @@ def training_loop(home: Path) -> dict[str, Any]:
 
 
 LAID: dict[str, Callable[[Path], None]] = {
+    "README.md": own_model,
     "annotate.md": labelled,
     "ci.md": two_runs,
     "lenses.md": lens_files,
@@ -170,7 +176,7 @@ LAID: dict[str, Callable[[Path], None]] = {
     "passport.md": own_models,
     "scale.md": images_only,
     "similarity.md": measured,
-    "sources.md": readme,
+    "sources.md": own_sources,
     "training.md": two_trained,
 }
 """The functions that write the files which a page needs, by page."""

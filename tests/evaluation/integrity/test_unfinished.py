@@ -131,8 +131,8 @@ def test_the_page_and_the_printed_table_say_it_at_the_top(
     told = f"{run} is not finished: 16 of 18 slices are evaluated."
     assert told in page[: page.index("<nav")]
     assert "The numbers are based on the 24 of 40 samples that every model has at every setting" in page
-    assert "24 images of mine" in page
+    assert "24 samples of mine" in page
     with pytest.warns(Notice, match="16 of 18 slices are evaluated"):
         loose = sorites.report(run, tmp_path / "loose.html", partial=True).read_text(encoding="utf-8")
     assert told in loose
-    assert "40 images of mine" in loose
+    assert "40 samples of mine" in loose
