@@ -103,3 +103,12 @@ def test_the_plug_in_judges_in_a_project_of_its_own(
     said = str(reports.kept["test_broken.py"].longrepr)
     assert "broken: contrast at 0.1" in said
     assert "n = 16" in said
+
+
+def test_a_rate_or_judge_that_is_none_is_refused() -> None:
+    given = {"shift": "fog", "at": 1, "accuracy_at_least": 0.5}
+    for rate in (0.0, 0.5, 5.0):
+        with pytest.raises(InvalidOption, match="a rate above 0"):
+            sorites.assert_robust("lite0", error_rate=rate, **given)
+    with pytest.raises(InvalidOption, match="bound or estimate"):
+        sorites.assert_robust("lite0", judge="estimates", **given)

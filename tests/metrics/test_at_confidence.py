@@ -194,3 +194,13 @@ def test_confusion_of_a_classifier_equals_counting(world: pl.DataFrame) -> None:
     assert answer.group_by("model", "shift", "label").agg(pl.col("value").sum())[
         "value"
     ].to_list() == pytest.approx([1.0] * answer.select("model", "shift", "label").n_unique())
+
+
+def test_images_without_objects_have_no_recall_and_every_box_is_wrong(table: pl.DataFrame) -> None:
+    empty = table.with_columns(ground_truth=pl.lit([], SCHEMA["ground_truth"]))
+    recall, precision = metrics.box_recall(empty, conf=0.0), metrics.box_precision(empty, conf=0.0)
+    assert recall["value"].null_count() == len(recall)
+    assert set(precision["value"].drop_nulls()) == {0.0}
+    assert metrics.box_confusion(empty, conf=0.0)["label"].null_count() > 0
+    assert metrics.box_curve(empty).is_empty()
+    assert metrics.box_survival(empty).is_empty()

@@ -109,3 +109,12 @@ def test_bins_of_equally_many_rows(row: Any, frame: Any) -> None:
         found["value"], abs=1e-12
     )
     assert calibration_error(frame(rows), by=["model"], bins=5)["conf"].item() == pytest.approx(found["conf"])
+
+
+def test_fewer_rows_than_bins_have_a_chance(row: Any, frame: Any) -> None:
+    """Empty bins made it NaN."""
+    for n in (1, 2, 7):
+        table = frame(row(f"p{i}", "clean", 0.0, i % 2 == 0, conf=0.5 if i < 2 else i / 10) for i in range(n))
+        answer = adaptive_calibration_error(table)
+        assert answer["n"].to_list() == [n]
+        assert np.isfinite(answer.select("value", "chance").to_numpy()).all()

@@ -2,7 +2,7 @@
 
 A row has the mean AUROC and FPR over the sets of OOD images (OpenOOD), the digest of the run that it is from
 and, if the run is available, whether the difference to the next row is clear: paired on the same images,
-with DeLong's variance and Holm's correction within a suite.
+with DeLong's variance, clustered by sample, and Holm's correction within a suite.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sorites.io.files import write_bytes
 from sorites.io.paths import is_dir
 from sorites.io.readers import json_file
 from sorites.metrics.accuracy import accuracy
-from sorites.metrics.intervals import Z
+from sorites.metrics.intervals import Bounds, area
 from sorites.metrics.rows import SET
 from sorites.metrics.separation import (
     HAS_SCORE,
@@ -46,6 +46,7 @@ from sorites.metrics.separation import (
 
 SCHEMA, VERSION = "sorites-results", 1
 Floats = NDArray[np.float64]
+Samples = NDArray[np.uint64]
 # Verdicts on the difference to the next row.
 CLEAR, UNCLEAR, UNKNOWN = "clear", "not clear", "cannot be separated"
 ALPHA = 0.05
@@ -103,23 +104,43 @@ class Influence:
         values: AUROC by set.
         ood: Placements of the OOD images of each set, in the order of their ids.
         known: Mean placements over all sets of the in-distribution images, in the order of their ids.
+        samples: The sample of each OOD image of each set, in the same order.
+        known_samples: The sample of each in-distribution image.
     """
 
     values: Mapping[str, float]
     ood: Mapping[str, Floats]
     known: Floats
+    samples: Mapping[str, Samples]
+    known_samples: Samples
 
     @property
     def mean(self) -> float:
         return float(np.mean(list(self.values.values())))
 
     def error(self, other: Influence | None = None) -> float:
-        """Return the standard error of the mean AUROC, or of its difference to ``other`` (same images)."""
+        """Return the standard error of the mean AUROC, or of its difference to ``other`` (same images).
+
+        Samples are the units: the images of a sample under several shifts are not independent.
+        """
         count, total = len(self.values), 0.0
         for name, placed in self.ood.items():
-            total += _variance(placed - (0 if other is None else other.ood[name])) / count**2
-        total += _variance(self.known - (0 if other is None else other.known))
+            rest = placed - (0 if other is None else other.ood[name])
+            total += _variance(rest, self.samples[name]) / count**2
+        total += _variance(self.known - (0 if other is None else other.known), self.known_samples)
         return math.sqrt(total)
+
+    def bounds(self) -> Bounds:
+        """Return Newcombe's interval of the mean AUROC, which does not collapse at 1; None below two
+        samples of a set.
+        """
+        error = self.error()
+        if math.isnan(error):
+            return None, None
+        images = len(self.known) + sum(map(len, self.ood.values()))
+        samples = len(np.unique(self.known_samples)) + sum(len(np.unique(s)) for s in self.samples.values())
+        ood = len(self.ood) ** 2 / sum(1 / len(placed) for placed in self.ood.values())
+        return area(self.mean, len(self.known), ood, error**2, images / samples)
 
 
 @dataclass(frozen=True)
@@ -230,9 +251,9 @@ def results_of(folder: Path, framework: str = "semantic") -> list[tuple[Result, 
     side = pl.when(ood).then(True).when(known).then(False)
     scores = (
         rows.filter(HAS_SCORE)
-        .select("model", "scorer", SET, "image_id", "score", side=side)
+        .select("model", "scorer", SET, "image_id", "sample", "score", side=side)
         .filter(pl.col("side").is_not_null())
-        .sort("image_id")
+        .sort("image_id", "sample")
         .collect(engine="streaming")
     )
     found, one_sided = [], []
@@ -243,8 +264,7 @@ def results_of(folder: Path, framework: str = "semantic") -> list[tuple[Result, 
             one_sided.append(f"{scorer} of {model}")
             continue
         placed, alarms = _placed(part)
-        error = placed.error()
-        bounds = (None, None) if math.isnan(error) else (placed.mean - Z * error, placed.mean + Z * error)
+        low, high = placed.bounds()
         result = Result(
             suite=record.suite.name,
             model=str(model),
@@ -254,8 +274,8 @@ def results_of(folder: Path, framework: str = "semantic") -> list[tuple[Result, 
             run_id=record.run_id,
             images_digest=digest(*part["image_id"], size=16).hex(),
             auroc=placed.mean,
-            low=None if bounds[0] is None else max(bounds[0], 0.0),
-            high=None if bounds[1] is None else min(bounds[1], 1.0),
+            low=low,
+            high=high,
             fpr95=alarms,
             accuracy=correct.get(str(model)),
             sets=tuple(placed.values),
@@ -272,17 +292,21 @@ def results_of(folder: Path, framework: str = "semantic") -> list[tuple[Result, 
 
 def _placed(part: pl.DataFrame) -> tuple[Influence, float]:
     """Return the AUROCs and placements of one model and scorer, and the mean FPR."""
-    known = part.filter(~pl.col("side"))["score"].to_numpy()
+    in_distribution = part.filter(~pl.col("side"))
+    known, known_samples = (in_distribution[name].to_numpy() for name in ("score", "sample"))
     values, ood, alarms, means = {}, {}, [], np.zeros(len(known))
+    samples: dict[str, Samples] = {}
     for (name,), rows in sorted(part.filter("side").partition_by(SET, as_dict=True).items(), key=str):
         scores = rows["score"].to_numpy()
         two = Pair(Pool.of(known), Pool.of(scores))
         sorted_ood, sorted_known = placements(two)
         values[str(name)] = auroc(two)
         ood[str(name)] = _unsorted(sorted_ood, scores)
+        samples[str(name)] = rows["sample"].to_numpy()
         means += _unsorted(sorted_known, known)
         alarms.append(false_alarms(two)[0])
-    return Influence(values, ood, means / len(values)), float(np.mean(alarms))
+    placed = Influence(values, ood, means / len(values), samples, known_samples)
+    return placed, float(np.mean(alarms))
 
 
 def _unsorted(values: Floats, scores: Floats) -> Floats:
@@ -292,9 +316,12 @@ def _unsorted(values: Floats, scores: Floats) -> Floats:
     return found
 
 
-def _variance(values: Floats) -> float:
-    """Return the variance of a mean; NaN of fewer than two values."""
-    return float(np.var(values, ddof=1) / len(values)) if len(values) > 1 else float("nan")
+def _variance(values: Floats, samples: Samples) -> float:
+    """Return the variance of a mean over images, clustered by sample; NaN of fewer than two samples."""
+    codes = np.unique(samples, return_inverse=True)[1]
+    sums = np.bincount(codes, values - values.mean()) / len(values)
+    n = len(sums)
+    return n / (n - 1) * float(np.sum(sums * sums)) if n > 1 else float("nan")
 
 
 def _holm(values: Sequence[float]) -> list[float]:

@@ -73,6 +73,11 @@ def assert_robust(
     if not 0 <= accuracy_at_least <= 1:
         text = f"expected an accuracy from 0 to 1, got {accuracy_at_least!r}"
         raise InvalidOption("accuracy_at_least", text)
+    if not 0 < error_rate < 0.5:
+        text = f"expected a rate above 0 and below 0.5, got {error_rate!r}"
+        raise InvalidOption("error_rate", text)
+    if judge not in ("bound", "estimate"):
+        raise InvalidOption("judge", f"expected bound or estimate, got {judge!r}")
     correct = _outcomes(model, shift, at, source, labels, limit, options, seed)
     verdict = judged(correct, shift, accuracy_at_least, error_rate, judge)
     if verdict.outcome != "met":

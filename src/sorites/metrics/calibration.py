@@ -134,4 +134,6 @@ def _equal_bins(rows: pl.LazyFrame, keys: list[str], bins: int) -> pl.LazyFrame:
     # The places from ceil(b n / bins) up to ceil((b + 1) n / bins) are those of bin b.
     start, end = ((pl.col("n") * (pl.col("bin") + more) + bins - 1) // bins for more in (0, 1))
     inside = pl.min_horizontal(end, pl.col("first") + pl.col("tied")) - pl.max_horizontal(start, "first")
-    return placed.with_columns(part=inside / pl.col("tied"), bin=pl.col("bin").cast(pl.Int32))
+    parts = placed.with_columns(part=inside / pl.col("tied"), bin=pl.col("bin").cast(pl.Int32))
+    # With fewer rows than bins, some bins are empty.
+    return parts.filter(pl.col("part") > 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import polars as pl
 import pytest
 
 from sorites.analysis.comparison.compare import failure_severities
-from sorites.analysis.comparison.pairs import curves, matrix, paired
+from sorites.analysis.comparison.pairs import ALL, Matrix, curves, matrix, paired
+from sorites.analysis.comparison.statistics import flip_test, weighted_drops, weighted_means
 from sorites.core import table as tables
 from sorites.metrics import failure_severity, paired_difference
 
@@ -120,3 +122,38 @@ def test_no_order_of_rows_changes_the_matrix_or_a_curve() -> None:
     one, two = (made(each) for each in (records, shuffled))
     assert np.array_equal(matrix(paired(one, *MODELS)).new, matrix(paired(two, *MODELS)).new)
     assert np.array_equal(curves(one, *MODELS)["blur"].new.right, curves(two, *MODELS)["blur"].new.right)
+
+
+def nested(lost: dict[str, int], sizes: dict[str, int]) -> pl.LazyFrame:
+    """Return a table in which every shift has samples of its own; the base is correct on all of them."""
+    made = []
+    for shift, size in sizes.items():
+        for i, model in itertools.product(range(size), MODELS):
+            (row,) = rows({model: [9.0]}, probes=False)[1:2]
+            row |= {"sample_id": f"{shift}{i}", "image_id": f"{shift}{i}", "shift": shift}
+            made.append(row | {"correct": model == "base" or i >= lost[shift]})
+    return tables.rows(made).lazy()
+
+
+def test_shifts_with_few_samples_weigh_as_much_as_others_in_the_mean_over_shifts() -> None:
+    """84 of 200 images lost under fog and none of 4 under rain: the mean drop is 21 points, not 41."""
+    table = nested({"fog": 84, "rain": 0}, {"fog": 200, "rain": 4})
+    found = matrix(paired(table, *MODELS))
+    (base, new), weights = found.columns([ALL, "fog"]), found.weights([ALL, "fog"])
+    assert weighted_means(base - new, weights).tolist() == pytest.approx([0.21, 0.42])
+    stated = paired_difference(table, other="new").filter(pl.col("model") == "base")["value"].item()
+    assert stated == pytest.approx(0.21)
+    test = flip_test((base - new)[:, :1], draws=2000, weights=weights[:, :1])
+    assert test.mean.tolist() == pytest.approx([0.21])
+    assert 0 < test.bound[0] < 0.21
+    assert weighted_drops((base - new)[:, 0], weights[:, 0]) is None
+
+
+def test_samples_under_all_shifts_have_equal_weights() -> None:
+    found = Matrix(("clean", "a", "b"), *(np.full((3, 3), 0.5) for _ in range(2)))
+    assert (found.weights(["clean", ALL]) == 1).all()
+    held = np.array([[1.0, 0.2, 0.4], [1.0, 0.6, np.nan]])
+    assert Matrix(("clean", "a", "b"), held, held).columns([ALL])[0][:, 0].tolist() == [
+        pytest.approx((0.2 + 2 * 0.4) / 3),
+        0.6,
+    ]

@@ -269,3 +269,16 @@ def test_a_fixed_limit_raises_no_more_false_alarms_than_stated(limit: float) -> 
             alarms += float(stats.binom.pmf(hits, n, limit)) * bool(test.broken[0])
             assert bool(test.broken[0]) == bool(test.bound[0] > 0)
         assert alarms <= 0.05 + 1e-9
+
+
+def test_weights_leave_the_test_exact() -> None:
+    """With every flip drawn equally often, p is the share of flips with at least the observed weighted sum."""
+    drops, weights = np.array([1.0, 1, 1, -1, 1, 0, 1]), np.array([3.0, 0.5, 0.5, 2, 0.25, 0.5, 0.25])
+    found = flip_test(drops[:, None], weights=weights[:, None])
+    signs = np.array(list(itertools.product([1, -1], repeat=len(drops))))
+    sums = signs @ (drops * weights)
+    assert found.p.item() == pytest.approx((sums >= sums[0] - 1e-9).mean(), abs=2e-3)
+    assert found.mean.item() == pytest.approx(sums[0] / weights.sum())
+    equal = [flip_test(drops[:, None], weights=given) for given in (None, np.ones((len(drops), 1)))]
+    assert equal[0].p == equal[1].p
+    assert equal[0].bound == equal[1].bound

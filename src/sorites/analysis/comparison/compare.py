@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from sorites.analysis.comparison.detectors import CONFIDENCE, BoxComparison
@@ -28,7 +27,14 @@ from sorites.analysis.comparison.pairs import (
     together,
 )
 from sorites.analysis.comparison.severities import Array, Points, failure_severities
-from sorites.analysis.comparison.statistics import FlipTest, detectable_drop, flip_test, mcnemar_mid
+from sorites.analysis.comparison.statistics import (
+    FlipTest,
+    detectable_drop,
+    flip_test,
+    mcnemar_mid,
+    weighted_drops,
+    weighted_means,
+)
 from sorites.analysis.options import FALSE_ALARMS
 from sorites.analysis.passport.battery import run_folders
 from sorites.analysis.passport.document import NAME as PASSPORT
@@ -334,12 +340,14 @@ def _counts(pairs: pl.DataFrame) -> pl.DataFrame:
 def _tests(comparison: Comparison) -> pl.DataFrame:
     """Return the accuracies of each shift, and the test of its drop."""
     base, new = comparison.matrix.columns(comparison.places)
+    weights = comparison.matrix.weights(comparison.places)
     family = comparison.worse
     several = [dial in comparison.matrix.several for dial in comparison.places]
-    rows = [_test(base[:, i], new[:, i], family, i, several[i]) for i in range(len(family.n))]
+    rows = [_test(base[:, i], new[:, i], weights[:, i], family, i, several[i]) for i in range(len(family.n))]
     if ALL in comparison.places:
-        pooled = flip_test((base - new)[:, -1:], comparison.rate)
-        rows.append({**_test(base[:, -1], new[:, -1], pooled, 0, several[-1]), "p_family": None})
+        pooled = flip_test((base - new)[:, -1:], comparison.rate, weights=weights[:, -1:])
+        of_all = _test(base[:, -1], new[:, -1], weights[:, -1], pooled, 0, several[-1])
+        rows.append({**of_all, "p_family": None})
     return pl.DataFrame(
         [{"dial": dial, **row} for dial, row in zip(comparison.places, rows, strict=True)],
         schema_overrides=dict.fromkeys(("p", "p_family", "bound", "detectable"), pl.Float64),
@@ -347,13 +355,16 @@ def _tests(comparison: Comparison) -> pl.DataFrame:
     )
 
 
-def _test(base: Array, new: Array, test: FlipTest, i: int, several: bool) -> dict[str, object]:
+def _test(
+    base: Array, new: Array, weights: Array, test: FlipTest, i: int, several: bool
+) -> dict[str, object]:
     judged, detectable = bool(test.judged[i]), None
-    if judged:
-        detectable = detectable_drop(base - new, float(test.levels[i]), share=test.share, several=several)
+    drops = weighted_drops(base - new, weights)
+    if judged and drops is not None:
+        detectable = detectable_drop(drops, float(test.levels[i]), share=test.share, several=several)
     return {
-        "base": float(np.nanmean(base)),
-        "new": float(np.nanmean(new)),
+        "base": weighted_means(base, weights).item(),
+        "new": weighted_means(new, weights).item(),
         "p": float(test.p[i]) if judged else None,
         "p_family": float(test.p_family[i]) if judged else None,
         "bound": float(test.bound[i]) if judged else None,

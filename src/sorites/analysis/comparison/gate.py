@@ -23,6 +23,8 @@ from sorites.analysis.comparison.statistics import (
     detectable_drop,
     flip_test,
     judgeable,
+    weighted_drops,
+    weighted_means,
 )
 from sorites.analysis.comparison.swaps import SwapTest, detectable, resampled_bound, swap_test
 from sorites.analysis.comparison.verdicts import Verdict, too_few
@@ -105,8 +107,9 @@ def _mean_verdicts(
     base, new = comparison.matrix.columns(dials)
     value = base - new if rule.metric == "drop" else new
     limit = rule.times * base + rule.plus
-    test = flip_test(rule.sign * (value - limit), rate, rule.support)
-    means, limits = np.nanmean(value, axis=0), np.nanmean(limit, axis=0)
+    weights = comparison.matrix.weights(dials)
+    test = flip_test(rule.sign * (value - limit), rate, rule.support, weights=weights)
+    means, limits = (weighted_means(side, weights) for side in (value, limit))
     verdicts = []
     for i, dial in enumerate(dials):
         mean, mean_limit, n = float(means[i]), float(limits[i]), int(test.n[i])
@@ -123,8 +126,10 @@ def _mean_verdicts(
         else:
             bound = mean_limit + rule.sign * float(test.bound[i])
             several = dial in comparison.matrix.several
-            drops = (base - new)[:, i]
-            detectable = _detectable(rule, drops, float(test.levels[i]), test.share, several)
+            drops = weighted_drops((base - new)[:, i], weights[:, i])
+            detectable = None
+            if drops is not None:
+                detectable = _detectable(rule, drops, float(test.levels[i]), test.share, several)
             p, broken = float(test.p_family[i]), bool(test.broken[i])
             verdicts.append(Verdict(rule, dial, mean, bound, mean_limit, broken, n, p, detectable))
     return verdicts

@@ -305,20 +305,43 @@ class Matrix:
     """The shifts, and perhaps ``all``, under which samples have several images."""
 
     def columns(self, dials: Sequence[str]) -> tuple[Array, Array]:
-        """Return the accuracies under these shifts; ``all`` is the mean over shifts, without clean."""
+        """Return the accuracies under these shifts; ``all`` is the mean over shifts, without clean.
+
+        The mean of a column is that of its samples, with ``weights``.
+        """
         return tuple(
             np.stack([self._column(side, dial) for dial in dials], axis=1) for side in (self.base, self.new)
         )  # type: ignore[return-value]
+
+    def weights(self, dials: Sequence[str]) -> Array:
+        """Return the weights of the samples in the means of ``columns``: 1, except under ``all``.
+
+        All shifts have the same weight in ``all``, so a sample of a shift with few samples weighs more.
+        """
+        weights = np.ones((len(self.base), len(dials)))
+        for column in [i for i, dial in enumerate(dials) if dial == ALL]:
+            shares = self._shares()
+            weights[:, column] = shares.sum(axis=1) * shares.any(axis=1).sum() / max(shares.sum(), 1.0)
+        return weights
+
+    def _moved(self) -> list[int]:
+        return [i for i, name in enumerate(self.dials) if name != CLEAN]
+
+    def _shares(self) -> Array:
+        """Return the weight of each sample under each shift, 1 under the shift with most samples."""
+        observed = np.isfinite(self.base[:, self._moved()])
+        counts = observed.sum(axis=0)
+        shares: Array = observed * (counts.max(initial=0) / np.maximum(counts, 1))
+        return shares
 
     def _column(self, side: Array, dial: str) -> Array:
         if dial != ALL:
             column: Array = side[:, self.dials.index(dial)]
             return column
-        moved = side[:, [i for i, name in enumerate(self.dials) if name != CLEAN]]
-        observed = np.isfinite(moved)
-        counts = observed.sum(axis=1)
-        mean = np.where(observed, moved, 0.0).sum(axis=1) / np.maximum(counts, 1)
-        return np.where(counts > 0, mean, np.nan)
+        shares, moved = self._shares(), side[:, self._moved()]
+        total = shares.sum(axis=1)
+        mean = np.where(shares > 0, moved * shares, 0.0).sum(axis=1) / np.maximum(total, 1.0)
+        return np.where(total > 0, mean, np.nan)
 
 
 def matrix(pairs: pl.DataFrame) -> Matrix:

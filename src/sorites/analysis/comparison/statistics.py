@@ -169,6 +169,7 @@ def flip_test(
     support: Support | None = None,
     draws: int = FLIPS,
     seed: int = SEED,
+    weights: Array | None = None,
 ) -> FlipTest:
     """Test by sign flips whether the mean excess of each shift is above 0, and bound it from below.
 
@@ -185,19 +186,22 @@ def flip_test(
         support: Values that the excess of one image can take; default: a difference of two outcomes.
         draws: Number of flips; with few changed samples, each of their outcomes is drawn equally often.
         seed: Seed of the flips.
+        weights: Weights of the samples (samples x shifts), of mean 1; default: equal. Flips are as exact with
+            weights as without, because the sign of a sample is random whatever it weighs.
 
     Returns:
         The test; ``broken`` agrees with ``bound > 0`` and with ``p_family <= rate``.
     """
     support = support or Support(TERNARY)
     observed = np.isfinite(excess)
-    values, n = np.where(observed, excess, 0.0), observed.sum(axis=0)
-    mean = values.sum(axis=0) / np.maximum(n, 1)
+    weight = observed.astype(np.float64) if weights is None else np.where(observed, weights, 0.0)
+    values, n = np.where(observed, excess, 0.0) * weight, observed.sum(axis=0)
+    mean = values.sum(axis=0) / np.where(n > 0, weight.sum(axis=0), 1.0)
     judged = judgeable(n, rate, support)
     p, p_family, bound = (np.full(len(n), fill) for fill in (1.0, 1.0, support.least))
     levels = np.full(len(n), rate)
     if judged.any():
-        sums, counts, guards = _flipped(values[:, judged], observed[:, judged], draws, seed)
+        sums, counts, guards = _flipped(values[:, judged], weight[:, judged], draws, seed)
         if support.guarded:
             sums, counts = sums + support.least * guards, counts + guards
         drawn_p = _drawn_p(values[:, judged], sums, support)
@@ -206,20 +210,22 @@ def flip_test(
         levels[judged] = levels_of(drawn_p, rate)
         bound[judged] = _bounds(sums, counts, guards, p[judged], level, support)
         for i in np.flatnonzero(judged):
-            exact = _binomial(excess[observed[:, i], i], level, support)
+            own = observed[:, i]
+            equal = np.ptp(weight[own, i]) <= TIE
+            exact = _binomial(excess[own, i], level, support) if equal else None
             if exact is not None:
                 p[i], bound[i] = max(p[i], exact[0]), min(bound[i], exact[1])
                 p_family[i] = max(p_family[i], min(exact[0] * rate / level, 1.0))
     return FlipTest(mean, n, judged, p, p_family, np.maximum(bound, support.least), rate, levels)
 
 
-def _flipped(values: Array, observed: Mask, draws: int, seed: int) -> tuple[Array, Array, Array]:
-    """Return sums of values and numbers of samples with a flipped sign (flips x shifts), and of guards.
+def _flipped(values: Array, weight: Array, draws: int, seed: int) -> tuple[Array, Array, Array]:
+    """Return sums of values and weights of samples with a flipped sign (flips x shifts), and of guards.
 
-    The first flip is the observed outcome, in which no sign is flipped. Equal rows are drawn together,
-    which also makes the result independent of the order of samples.
+    A guard weighs as much as the heaviest sample. The first flip is the observed outcome, in which no sign is
+    flipped. Equal rows are drawn together, which also makes the result independent of the order of samples.
     """
-    rows, copies = np.unique(np.concatenate([values, observed], axis=1), axis=0, return_counts=True)
+    rows, copies = np.unique(np.concatenate([values, weight], axis=1), axis=0, return_counts=True)
     changed = (rows[:, : values.shape[1]] != 0).any(axis=1)
     number = int(copies[changed].sum())
     rng = np.random.default_rng(seed)
@@ -237,7 +243,7 @@ def _flipped(values: Array, observed: Mask, draws: int, seed: int) -> tuple[Arra
     totals = np.concatenate([part @ rows for part in signs])
     guards = rng.binomial(GUARDS, 0.5, (len(totals), 1)).astype(np.float64)
     guards[0], totals[0] = 0.0, 0.0
-    return totals[:, : values.shape[1]], totals[:, values.shape[1] :], guards
+    return totals[:, : values.shape[1]], totals[:, values.shape[1] :], guards * weight.max(axis=0)
 
 
 def _every_outcome(
@@ -369,6 +375,27 @@ def _inverted(sums: Array, counts: Array, p: Array | None, level: float) -> Arra
         rank = min(rank, len(means) - 1)
         bounds[i] = np.partition(means, rank)[rank]
     return bounds
+
+
+# --- Weighted samples
+
+# A detectable drop is stated if no weight differs from 1 by more than this.
+_ALMOST_EQUAL = 0.1
+
+
+def weighted_means(columns: Array, weights: Array) -> Array:
+    """Return the weighted mean of each column; NaN is left out."""
+    observed = np.isfinite(columns)
+    total = np.where(observed, weights, 0.0).sum(axis=0)
+    means: Array = np.where(observed, columns * weights, 0.0).sum(axis=0) / total
+    return means
+
+
+def weighted_drops(column: Array, weights: Array) -> Array | None:
+    """Return what each sample adds to a mean drop, or None if weights are too unequal to state a power."""
+    if np.abs(weights[np.isfinite(column)] - 1).max(initial=0.0) > _ALMOST_EQUAL:
+        return None
+    return column * weights
 
 
 # --- Power

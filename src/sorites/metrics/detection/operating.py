@@ -69,6 +69,7 @@ def judged_at(scene: Scene, conf: float, size: str | None = None) -> Judged:
     counted = (state == TAKEN) | ((state == FREE) & inside)
     hit = np.zeros(len(objects), bool)
     hit[taken[state == TAKEN]] = True
-    number = np.cumsum(~ignored) - 1
+    # The last entry is for boxes that find no object.
+    number = np.append(np.cumsum(~ignored) - 1, -1)
     obj = np.where(state == TAKEN, number[taken], -1)
     return Judged(found[counted], (state == TAKEN)[counted], obj[counted], objects[~ignored], hit[~ignored])

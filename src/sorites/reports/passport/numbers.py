@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
+from scipy.special import ndtri
 
 from sorites import __version__, metrics
 from sorites.analysis.passport.document import (
@@ -34,7 +35,8 @@ from sorites.evaluation.storage.folder import read_manifest
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import RunRecord
 from sorites.metrics.half_accuracy import BEYOND, NO_CLEAN, UNDEFINED
-from sorites.metrics.intervals import influence_bounds
+from sorites.metrics.intervals import Z, cluster_sums, paired_interval, share_intervals
+from sorites.metrics.rows import count_samples
 from sorites.reports.components.severities import in_words, reading
 from sorites.reports.passport.alarms import alarms_of
 
@@ -203,8 +205,8 @@ def _mean_drop(table: pl.LazyFrame, shift: str) -> Number:
     """Return clean accuracy minus the mean height of the accuracy curve, interpolated linearly from the clean
     images to the greatest severity.
 
-    More severities in between refine the curve and do not change its weight. Samples are the units of the
-    interval.
+    More severities in between refine the curve and do not change its weight. The interval is that of
+    ``accuracy_drop``: samples are its units, and it does not collapse where no outcome changed.
     """
     rows = metrics.with_clean(table.filter(pl.col("shift").is_in([CLEAN, shift])))
     on_curve = metrics.judged_rows(rows.filter(pl.col("output") == "label", pl.col("valid").fill_null(True)))
@@ -224,9 +226,12 @@ def _mean_drop(table: pl.LazyFrame, shift: str) -> Number:
     weights = -np.trapezoid(np.eye(len(severities)), severities, axis=1) / severities[-1]
     weights[0] += 1
     influence = np.where(seen, right - accuracy, 0.0) / seen.sum(axis=0) @ weights
-    value = float(accuracy @ weights)
-    low, high = influence_bounds(value, influence)
-    return Number(value=value, low=low, high=high, n=len(right))
+    value, n = float(accuracy @ weights), len(right)
+    apart = np.nan_to_num(np.abs(right[:, :1] - right[:, 1:])) @ -weights[1:]
+    square, changed = float(np.mean((value + n * influence) ** 2)), float(apart.mean())
+    interval = paired_interval(pl.lit(value), pl.lit(square), pl.lit(changed), pl.lit(float(n)))
+    low, high = pl.DataFrame({"n": [n]}).select(**interval).row(0)
+    return Number(value=value, low=low, high=high, n=n)
 
 
 def _order(record: RunRecord, halves: Mapping[str, Row]) -> list[str]:
@@ -261,9 +266,9 @@ def _grids(part: str, table: pl.LazyFrame) -> list[Grid]:
     grids = []
     for shift in sorted(unordered.select(pl.col("shift").unique()).collect()["shift"]):
         rows = unordered.filter(pl.col("shift") == shift).with_columns(params=_requested_params(shift))
-        each = metrics.accuracy(rows, by=("params",)).drop_nulls("value").sort("value", "params")
+        each = _settings(rows)
         if each.height:
-            worst, best = each.row(0, named=True), each.row(-1, named=True)
+            worst, best = _extremes(each)
             grids.append(
                 Grid(
                     part=part,
@@ -277,6 +282,36 @@ def _grids(part: str, table: pl.LazyFrame) -> list[Grid]:
                 )
             )
     return grids
+
+
+def _settings(rows: pl.LazyFrame) -> pl.DataFrame:
+    """Return the accuracy of each setting, lowest first, with its interval and, as ``least`` and ``most``,
+    the bounds that hold jointly for all settings (Bonferroni).
+    """
+    keys = ["params"]
+    judged = metrics.judged_rows(rows.filter(pl.col("valid").fill_null(True)))
+    sums = cluster_sums(count_samples(judged, keys, pl.col("correct")), keys).collect(engine="streaming")
+    jointly = float(ndtri(1 - 0.025 / max(sums.height, 1)))
+    own, joint = (share_intervals(sums.lazy(), keys, z=z).collect().sort(keys) for z in (Z, jointly))
+    both = own.drop("n").rename({"samples": "n"}).with_columns(least=joint["low"], most=joint["high"])
+    return both.sort("value", *keys)
+
+
+def _extremes(each: pl.DataFrame) -> tuple[Row, Row]:
+    """Return the worst and the best setting, with intervals that allow for the choice among all of them.
+
+    The best accuracy is at least that of every setting, and that of some setting: it is above the highest
+    lower bound that holds jointly, and below the highest upper bound.
+    """
+    worst, best = each.row(0, named=True), each.row(-1, named=True)
+    ends = each.select(
+        worst_low=pl.col("low").min(), worst_high=pl.col("most").min(),
+        best_low=pl.col("least").max(), best_high=pl.col("high").max(),
+    ).row(0, named=True)  # fmt: skip
+    return tuple(
+        {**row, "low": ends[f"{name}_low"], "high": ends[f"{name}_high"]}
+        for name, row in (("worst", worst), ("best", best))
+    )  # type: ignore[return-value]
 
 
 def _requested_params(shift: str) -> pl.Expr:
@@ -359,5 +394,5 @@ def run_of(part: str, folder: Path, record: RunRecord, table: pl.LazyFrame, sour
     )
     return Run(
         part=part, suite=record.suite.name, source=source, digest=digest[:16],
-        samples=manifest["sample_id"].n_unique(), images=images, errors=errors,
+        samples=manifest.select("source", "sample_id").n_unique(), images=images, errors=errors,
     )  # fmt: skip
