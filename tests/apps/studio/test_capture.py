@@ -4,6 +4,7 @@ labelled, all in the log.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 from collections import Counter
@@ -229,6 +230,7 @@ def test_a_camera_that_stays_wrong_ends_the_capture_in_words(
 def test_a_body_with_a_mode_dial_needs_two_turns_per_light(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:
+    """Also if it calibrates before each image. After a stop among automatic shots, calibrating needs two more."""
     assert devices.virtual is not None
     body = VirtualCamera(devices.virtual.camera.photographer, dial="m")
     turns: list[str] = []
@@ -238,16 +240,27 @@ def test_a_body_with_a_mode_dial_needs_two_turns_per_light(
             turns.append(text)
             body.values["shootingmode"] = "p" if "to P" in text else "m"
 
-    camera = CcapiCamera(Calls(body.url))
-    try:
-        capture = capture_of(folder, replace(devices, camera=camera))
-        capture.say = turn
-        capture.run(held)
-    finally:
-        camera.close()
-        body.stop()
-    assert len(folder.done()) == 3 * 2 * 4
-    assert len(turns) == 3
+    def stop(_: int) -> None:
+        if (left.pop() if left else None) == 0:
+            raise KeyboardInterrupt
+
+    for left in (list(range(4)), list(range(6)), []):
+        camera = CcapiCamera(Calls(body.url))
+        try:
+            capture = capture_of(folder, replace(devices, camera=camera), calibrate_every=1)
+            capture.say = turn
+            with pytest.raises(KeyboardInterrupt) if left else contextlib.nullcontext():
+                capture.run(held, tick=stop)
+        finally:
+            camera.close()
+    body.stop()
+    shots = [line["params"] for line in read_log(folder.log, "") if line["event"] == "shot"]
+    assert len(shots) == len(folder.done()) == 3 * 2 * 4
+    order = [key for key, _ in itertools.groupby((shot["light"], shot["mode"]) for shot in shots)]
+    assert order == [("on", "manual"), ("on", "auto"), ("off", "manual"), ("off", "auto")]
+    assert len(turns) == 3 + 2
+    calibrated = [line for line in read_log(folder.log, "") if line["event"] == "calibration"]
+    assert max(line["off_px"] for line in calibrated) < 1
 
 
 def test_automatic_shots_can_be_added_later(

@@ -169,7 +169,7 @@ class Capture:
         self._patiently(lambda: self._timed("lamps", lambda: self.lamps.set(light)), log)
         self._patiently(lambda: _or_hand(self.camera.check), log)
         if self._images % self.options.calibrate_every == 0:
-            self._calibrate(log)
+            self._calibrate(log, routine=True)
         self._images += 1
         image = reference.image()
         self._show(reference, log)
@@ -181,19 +181,31 @@ class Capture:
             self._finish()
             pending, self._retakes = self._retakes, []
             if pending:  # the camera or the screen may have moved
-                self._calibrate(log)
+                self._calibrate(log, routine=True)
                 self._show(reference, log)
 
     def _show(self, reference: Reference, log: Log) -> None:
         show = lambda: self.screen.show(reference.id, reference.png())  # noqa: E731
         self._patiently(lambda: self._timed("show", show), log)
 
-    def _calibrate(self, log: Log) -> None:
-        """Find the homography again and report its drift."""
+    def _calibrate(self, log: Log, routine: bool = False) -> None:
+        """Find the homography again and report its drift.
+
+        A routine calibration is left out if somebody would have to turn the mode dial for it.
+        """
         self._finish()
         before = None if self._calibration is None else self._calibration.matrix
         locate = lambda: calibrate(self.camera, self.screen, self.stage, before)  # noqa: E731
-        calibration = self._patiently(lambda: self._timed("calibrate", lambda: _or_hand(locate)), log)
+        calibration = None
+        if routine and before is not None:
+            try:
+                calibration = self._timed("calibrate", locate)
+            except NeedsHand:
+                return
+            except (CameraError, ScreenError):
+                calibration = None
+        if calibration is None:
+            calibration = self._patiently(lambda: self._timed("calibrate", lambda: _or_hand(locate)), log)
         self._calibration = calibration
         log.write(calibration.entry())
         for warning in calibration.found.warnings:
