@@ -34,9 +34,19 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
             "--card must be keep or clear",
         ),
         (
-            ["capture", "--source", "folder:images", "--out", "x", "--camera", "ccapi:http://127.0.0.1:9"],
-            "127.0.0.1:9",
+            [
+                *("capture", "--source", "folder:images", "--out", "x", "--lamps", "none"),
+                *("--camera", "ccapi:http://127.0.0.1:9"),
+            ],
+            "no answer from the camera at http://127.0.0.1:9",
         ),
+        (
+            ["capture", "--source", "folder:images", "--out", "x", "--camera", "ccapi:http://me:pw@10.0.0.1"],
+            "--camera ccapi cannot see the light of --lamps virtual",
+        ),
+        (["check", "--camera", "ptp:usb:001"], "--camera ptp takes no address, got 'usb:001'"),
+        (["check", "--camera", "ccapi"], "expected the camera's address, such as ccapi:http://"),
+        (["check", "--camera", "ccapi:http://10.0.0.1:80800"], "expected the camera's address"),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--lamps", "hue:127.0.0.1:9"],
             "--camera virtual cannot see the light",

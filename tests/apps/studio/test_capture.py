@@ -4,6 +4,7 @@ labelled, all in the log.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 from collections import Counter
@@ -13,17 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image as Pillow
-from tests.apps.studio.conftest import GRID, STAGE, capture_of
+from tests.apps.studio.conftest import GRID, STAGE, capture_of, write_images
 from tests.conftest import scene
 
 from sorites import core
 from sorites.apps.studio.cameras import differences
 from sorites.apps.studio.ccapi import Calls, CcapiCamera
-from sorites.apps.studio.devices import Devices
+from sorites.apps.studio.devices import DeviceOptions, Devices
 from sorites.apps.studio.folder import CaptureFolder, suspicious, to_retake
 from sorites.apps.studio.references import Reference, references
 from sorites.apps.studio.screen.server import Shown, render_screen
-from sorites.apps.studio.session import missing_shots
+from sorites.apps.studio.session import Job, capture_all, missing_shots
 from sorites.apps.studio.virtual.camera import VirtualCamera
 from sorites.core import camera_grid
 from sorites.core.errors import SoritesError
@@ -229,6 +230,7 @@ def test_a_camera_that_stays_wrong_ends_the_capture_in_words(
 def test_a_body_with_a_mode_dial_needs_two_turns_per_light(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:
+    """Also if it calibrates before each image. After a stop among automatic shots, calibrating needs two more."""
     assert devices.virtual is not None
     body = VirtualCamera(devices.virtual.camera.photographer, dial="m")
     turns: list[str] = []
@@ -238,16 +240,27 @@ def test_a_body_with_a_mode_dial_needs_two_turns_per_light(
             turns.append(text)
             body.values["shootingmode"] = "p" if "to P" in text else "m"
 
-    camera = CcapiCamera(Calls(body.url))
-    try:
-        capture = capture_of(folder, replace(devices, camera=camera))
-        capture.say = turn
-        capture.run(held)
-    finally:
-        camera.close()
-        body.stop()
-    assert len(folder.done()) == 3 * 2 * 4
-    assert len(turns) == 3
+    def stop(_: int) -> None:
+        if (left.pop() if left else None) == 0:
+            raise KeyboardInterrupt
+
+    for left in (list(range(4)), list(range(6)), []):
+        camera = CcapiCamera(Calls(body.url))
+        try:
+            capture = capture_of(folder, replace(devices, camera=camera), calibrate_every=1)
+            capture.say = turn
+            with pytest.raises(KeyboardInterrupt) if left else contextlib.nullcontext():
+                capture.run(held, tick=stop)
+        finally:
+            camera.close()
+    body.stop()
+    shots = [line["params"] for line in read_log(folder.log, "") if line["event"] == "shot"]
+    assert len(shots) == len(folder.done()) == 3 * 2 * 4
+    order = [key for key, _ in itertools.groupby((shot["light"], shot["mode"]) for shot in shots)]
+    assert order == [("on", "manual"), ("on", "auto"), ("off", "manual"), ("off", "auto")]
+    assert len(turns) == 3 + 2
+    calibrated = [line for line in read_log(folder.log, "") if line["event"] == "calibration"]
+    assert max(line["off_px"] for line in calibrated) < 1
 
 
 def test_automatic_shots_can_be_added_later(
@@ -281,6 +294,53 @@ def test_what_stays_the_same_is_set_logged_and_kept(
     assert any("white balance" in why for why in failed)
 
 
+def test_a_camera_that_is_switched_off_and_on_is_awaited(
+    devices: Devices, folder: CaptureFolder, held: list[Reference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can change a battery while the camera answers."""
+    assert devices.virtual is not None
+    monkeypatch.setattr("sorites.apps.studio.ccapi.MAX_PAUSE_S", 0.05)
+    body, said, at = devices.virtual.camera, list[str](), iter(range(100))
+    capture = capture_of(folder, devices, said)
+
+    def tick(_: int) -> None:
+        if next(at) in (2, 5):
+            body.faults.add("drop", 20)
+
+    capture.run(held[:1], tick=tick)
+    assert body.faults.happened.count("drop") == 40
+    assert any("no answer from the camera" in text for text in said)
+    check_whole(folder, held[:1], body)
+
+
+def test_a_dial_that_is_turned_during_automatic_shots_is_noticed(
+    devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    """The EXIF data of an automatic shot would not show it."""
+    assert devices.virtual is not None
+    body, turns = VirtualCamera(devices.virtual.camera.photographer, dial="m"), list[str]()
+    camera, at = CcapiCamera(Calls(body.url)), iter(range(100))
+
+    def turn(text: str) -> None:
+        if "turn the mode dial" in text:
+            turns.append(text)
+            body.values["shootingmode"] = "p" if "to P" in text else "m"
+
+    def tick(_: int) -> None:
+        if next(at) == 4:  # between the two automatic shots of the first light
+            body.values["shootingmode"] = "m"
+
+    try:
+        capture = capture_of(folder, replace(devices, camera=camera))
+        capture.say = turn
+        capture.run(held[:2], tick=tick)
+    finally:
+        camera.close()
+        body.stop()
+    assert len(folder.done()) == 2 * 2 * 4
+    assert len(turns) == 3 + 1
+
+
 @pytest.mark.slow
 def test_the_homography_follows_a_camera_that_moved(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
@@ -312,6 +372,21 @@ def test_originals_are_kept_made_smaller_or_dropped(
     assert all(path.read_bytes()[:3] == b"\xff\xd8\xff" for path in kept)
     capture_of(folder, devices, originals="drop").run(held[:2])
     assert len(sorted(folder.root.glob("originals/**/*.JPEG"))) == 8
+
+
+@pytest.mark.parametrize("room", [{"camera": "ptp"}, {"lamps": "hue:192.168.1.30"}])
+def test_a_refused_mixture_of_devices_leaves_no_folder(room: dict[str, str], tmp_path: Path) -> None:
+    """The remedy, without lamps, would be another grid than that of the folder."""
+    job = Job(f"folder:{write_images(tmp_path / 'images')}", tmp_path / "es", wanted=DeviceOptions(**room))
+    with pytest.raises(SoritesError, match="cannot see the light"):
+        capture_all(job, [].append)
+    assert not job.out.exists()
+
+
+def test_other_lamps_are_refused(folder: CaptureFolder, held: list[Reference]) -> None:
+    other = CaptureFolder(folder.root, "test", replace(GRID, lights=("off",)))
+    with pytest.raises(SoritesError, match="was started with lamps"):
+        other.prepare(held)
 
 
 def test_another_grid_is_refused(folder: CaptureFolder, held: list[Reference]) -> None:

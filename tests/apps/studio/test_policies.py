@@ -4,16 +4,29 @@ gains are those by hand.
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
+from PIL import Image as Pillow
 
+from sorites.apps.studio import control as controlling
 from sorites.apps.studio import policies
-from sorites.apps.studio.control import summary
+from sorites.apps.studio.cameras import Photo
+from sorites.apps.studio.control import Rig, summary
+from sorites.apps.studio.lamps import NoLamps
 from sorites.apps.studio.policies import Answer, by_exposure, key_of
+from sorites.apps.studio.references import Reference
+from sorites.apps.studio.screen.server import ScreenError, Shown
+from sorites.core import FileRef
 from sorites.core.camera_grid import Params, published_grid
 from sorites.core.errors import SoritesError
+from sorites.io.logs import Log
 
 GRID = [{**params, "mode": "manual"} for params in published_grid("test").manual]
 
@@ -93,3 +106,81 @@ def test_an_unknown_policy_is_named() -> None:
     with pytest.raises(SoritesError, match="Did you mean bisect"):
         policies.checked_names(["bisekt"])
     assert policies.checked_names([]) == policies.NAMES
+
+
+@dataclass
+class Window:
+    """A screen that confirms what it shows, is closed for a while, and may come back as another page."""
+
+    page: str = "first"
+    closed: int = 0
+    asked: int = 0
+
+    def _shown(self) -> Shown:
+        return Shown(1, (64, 48), 0, 0, 8, 8, page=self.page)
+
+    def show(self, name: str, data: bytes | None) -> Shown:
+        return self._shown()
+
+    def confirm(self) -> Shown:
+        self.asked += 1
+        if self.closed:
+            self.closed -= 1
+            raise ScreenError("no screen is connected")
+        return self._shown()
+
+
+@dataclass
+class Body:
+    """A camera that takes what it is asked for; somebody else may act during a photograph."""
+
+    during: list[Callable[[], None]]
+    taken: int = 0
+
+    def set(self, params: Params) -> dict[str, float]:
+        return {}
+
+    def settle(self) -> None:
+        return
+
+    def shoot(self) -> Photo:
+        self.taken += 1
+        if self.during:
+            self.during.pop(0)()
+        file = io.BytesIO()
+        Pillow.new("RGB", (8, 8), (self.taken, 0, 0)).save(file, "JPEG")
+        return Photo(f"{self.taken}.jpg", file.getvalue())
+
+
+def test_a_photograph_during_which_the_screen_changed_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that was closed is awaited; another page is calibrated, and the photograph is taken again."""
+    window, calibrated, said = Window(), list[str](), list[str]()
+
+    def closed_and_opened_again() -> None:
+        window.closed, window.page = 3, "second"
+
+    def calibrate(camera: Body, screen: Window, stage: object, before: object) -> object:
+        calibrated.append(screen.page)
+        return SimpleNamespace(matrix=screen.page, shown=screen.show("markers", None))
+
+    monkeypatch.setattr(controlling, "calibrate", calibrate)
+    monkeypatch.setattr(controlling, "rectify", lambda image, matrix, shown, size: matrix)
+    monkeypatch.setattr(controlling, "PAUSE_S", 0.0)
+    camera = Body([lambda: None, closed_and_opened_again])
+    Pillow.new("RGB", (8, 8)).save(tmp_path / "p.png")
+    image = Reference("a/p.png", "a", "p", FileRef(tmp_path / "p.png"))
+    judged: list[object] = []
+
+    def judge(photo: object, label: str) -> Answer:
+        judged.append(photo)
+        return Answer(True, 0.5)
+
+    with contextlib.closing(Log(tmp_path / "log.jsonl")) as log:
+        rig = Rig(window, NoLamps(), camera, (8, 8), judge, log, {}, say=said.append)  # type: ignore[arg-type]
+        for params in GRID[:3]:
+            rig.at(image, "on")(params)
+    assert judged == ["first", "second", "second"]
+    assert (calibrated, camera.taken) == (["first", "second"], 4)
+    assert said == ["paused: no screen is connected"]

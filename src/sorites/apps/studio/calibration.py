@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image as Pillow
 
-from sorites.apps.studio.cameras import Camera, CameraError, FixedSettings, Photo, Unsettled
+from sorites.apps.studio.cameras import Camera, CameraError, FixedSettings, NeedsHand, Photo, Unsettled
 from sorites.apps.studio.devices import DeviceOptions, open_devices
 from sorites.apps.studio.markers import Found, Matrix, board, drift, locate, placement
 from sorites.apps.studio.screen.server import Screen, Shown
@@ -77,17 +77,24 @@ def calibrate(
 ) -> Calibration:
     """Show markers over the stage, photograph them and return the homography.
 
+    If the mode dial is not at M and must be turned by hand, automatic exposure is tried, which often
+    over-exposes the markers.
+
     Args:
         camera: The camera.
         screen: The screen.
         stage: Width and height of the area for images, in pixels of the screen.
         before: The previous homography, to measure drift.
         first: Index of the first exposure to try.
+
+    Raises:
+        NeedsHand: The operator must turn the mode dial, for example.
+        CameraError: The markers are not found.
     """
     shown_board = board(*stage)
     shown = screen.show("calibration", shown_board.png)
     placed = placement(shown, stage)
-    reason = ""
+    reason, hand = "", None
     for params in (*LADDER[first:], *LADDER[:first]):
         try:
             camera.set(params)
@@ -98,13 +105,19 @@ def calibrate(
         except Unsettled as error:
             camera.settle()
             reason = str(error)
+        except NeedsHand as error:
+            hand = error
         except CameraError as error:
             reason = str(error)
         else:
+            if hand is not None and location.off_px > DRIFTED_PX:
+                break
             area = (shown.left, shown.top, shown.width, shown.height)
             return Calibration(
                 location, photo, shown, None if before is None else drift(before, location.matrix, area)
             )
+    if hand is not None:
+        raise hand
     raise CameraError(f"calibration failed: {reason}")
 
 

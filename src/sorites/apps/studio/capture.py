@@ -167,9 +167,9 @@ class Capture:
     ) -> None:
         """Take the missing photographs of one image under one light."""
         self._patiently(lambda: self._timed("lamps", lambda: self.lamps.set(light)), log)
-        self._patiently(self.camera.check, log)
+        self._patiently(lambda: _or_hand(self.camera.check), log)
         if self._images % self.options.calibrate_every == 0:
-            self._calibrate(log)
+            self._calibrate(log, routine=True)
         self._images += 1
         image = reference.image()
         self._show(reference, log)
@@ -181,18 +181,31 @@ class Capture:
             self._finish()
             pending, self._retakes = self._retakes, []
             if pending:  # the camera or the screen may have moved
-                self._calibrate(log)
+                self._calibrate(log, routine=True)
                 self._show(reference, log)
 
     def _show(self, reference: Reference, log: Log) -> None:
         show = lambda: self.screen.show(reference.id, reference.png())  # noqa: E731
         self._patiently(lambda: self._timed("show", show), log)
 
-    def _calibrate(self, log: Log) -> None:
-        """Find the homography again and report its drift."""
+    def _calibrate(self, log: Log, routine: bool = False) -> None:
+        """Find the homography again and report its drift.
+
+        A routine calibration is left out if somebody would have to turn the mode dial for it.
+        """
         self._finish()
         before = None if self._calibration is None else self._calibration.matrix
-        calibration = self._patiently(lambda: self._timed("calibrate", lambda: self._locate(before)), log)
+        locate = lambda: calibrate(self.camera, self.screen, self.stage, before)  # noqa: E731
+        calibration = None
+        if routine and before is not None:
+            try:
+                calibration = self._timed("calibrate", locate)
+            except NeedsHand:
+                return
+            except (CameraError, ScreenError):
+                calibration = None
+        if calibration is None:
+            calibration = self._patiently(lambda: self._timed("calibrate", lambda: _or_hand(locate)), log)
         self._calibration = calibration
         log.write(calibration.entry())
         for warning in calibration.found.warnings:
@@ -203,14 +216,6 @@ class Capture:
                 " the homography was updated"
             )
         self._forget(calibration.photo)
-
-    def _locate(self, before: Any) -> Calibration:
-        try:
-            return calibrate(self.camera, self.screen, self.stage, before)
-        except NeedsHand:
-            raise
-        except CameraError as error:  # covered, moved away, out of focus: somebody has to look
-            raise NeedsHand(str(error)) from error
 
     def _take(self, shot: Shot, image: ImageU8, retakes: int, log: Log, pool: ThreadPoolExecutor) -> None:
         """Take one photograph, retrying failures, and hand it to the writer thread."""
@@ -232,7 +237,7 @@ class Capture:
                         " resume"
                     ) from error
                 if not changed:
-                    self._patiently(self.camera.settle, log)
+                    self._patiently(lambda: _or_hand(self.camera.settle), log)
         self._finish()
         assert self._calibration is not None
         taken = Taken(shot, image, shown, self._calibration, attempt, failures, retakes)
@@ -329,8 +334,13 @@ class Capture:
             self._forget(taken.attempt.photo)
 
     def _forget(self, photo: Photo) -> None:
-        if self.options.clear_card:
+        """Delete a photograph from the card if requested; one that cannot be deleted stays there."""
+        if not self.options.clear_card:
+            return
+        try:
             self.camera.forget(photo)
+        except CameraError as error:
+            self.say(f"{photo.name} stays on the card: {error}")
 
     def _patiently(self, do: Callable[[], Any], log: Log) -> Any:
         """Run a step; if it needs the operator, report it once, wait, and retry until the patience runs
@@ -358,3 +368,16 @@ class Capture:
 
     def _count(self, what: str, start: float) -> None:
         self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
+
+
+def _or_hand(do: Callable[[], Any]) -> Any:
+    """Run a step of the camera; if it fails, the operator must act.
+
+    The camera may be covered, moved or out of focus, off the network, or off while its battery is changed.
+    """
+    try:
+        return do()
+    except NeedsHand:
+        raise
+    except CameraError as error:
+        raise NeedsHand(str(error)) from error

@@ -121,7 +121,10 @@ class Calls:
         try:
             answer = self._http.request(method, path, **more)
         except httpx.HTTPError as error:
-            raise OutOfReach(f"no answer from the camera at {self.url} ({type(error).__name__})") from None
+            raise OutOfReach(
+                f"no answer from the camera at {self.url} ({type(error).__name__}). Check that it is on and"
+                " connected to the network"
+            ) from None
         if answer.is_success:
             return _json(answer)
         raise _refusal(answer, self.url, f"{method} {path}")
@@ -159,10 +162,13 @@ class OutOfReach(CameraError):
 
 def plain_url(url: str) -> str:
     """Return a camera's address without user and password."""
-    split = urlsplit(url if "//" in url else f"http://{url}")
+    try:
+        split = urlsplit(url if "//" in url else f"http://{url}")
+        port = split.port or (443 if split.scheme == "https" else 8080)
+    except ValueError:  # the port is not one, or brackets are open
+        split, port = urlsplit(""), 0
     if split.scheme not in ("http", "https") or not split.hostname:
         raise SoritesError("expected the camera's address, such as ccapi:http://192.168.1.2:8080")
-    port = split.port or (443 if split.scheme == "https" else 8080)
     return f"{split.scheme}://{split.hostname}:{port}"
 
 
@@ -389,10 +395,14 @@ class CcapiCamera:
         return ""
 
     def _set_mode(self, mode: str) -> None:
-        """Select manual or automatic exposure; if only the dial can do this, ask the operator."""
-        if self._mode == mode:
-            return
+        """Select manual or automatic exposure; if only the dial can do this, ask the operator.
+
+        The mode is read before each automatic photograph, whose EXIF data do not show that the dial was
+        turned.
+        """
         modes = MODES[mode]
+        if self._mode == mode and (mode == "manual" or self._current_mode() in modes):
+            return
         if self._current_mode() not in modes:
             if self._calls.can("post", IGNORE):
                 self._calls.post(IGNORE, {"action": "on"})

@@ -19,15 +19,24 @@ from pydantic import TypeAdapter
 
 from sorites import core
 from sorites.apps.studio import policies
-from sorites.apps.studio.calibration import calibrate, decode_photo
-from sorites.apps.studio.cameras import Camera, CameraError, check_value, differences, exif_of, format_setting
-from sorites.apps.studio.devices import open_devices
+from sorites.apps.studio.calibration import Calibration, calibrate, decode_photo
+from sorites.apps.studio.cameras import (
+    Camera,
+    CameraError,
+    NeedsHand,
+    Photo,
+    check_value,
+    differences,
+    exif_of,
+    format_setting,
+)
+from sorites.apps.studio.devices import check_mixture, check_specs, open_devices
 from sorites.apps.studio.folder import ENDING, CaptureFolder, open_folder
-from sorites.apps.studio.lamps import Lamps, NoLamps
+from sorites.apps.studio.lamps import LampError, Lamps, NoLamps
 from sorites.apps.studio.markers import rectify
 from sorites.apps.studio.policies import Answer, Outcome, Policy, by_exposure, checked_names, key_of
 from sorites.apps.studio.references import Reference, stage_of
-from sorites.apps.studio.screen.server import Screen, Shown
+from sorites.apps.studio.screen.server import Screen, ScreenError, Shown
 from sorites.apps.studio.session import LOCK, Job
 from sorites.apps.studio.sheets import images_of
 from sorites.core import FileRef, ImageU8, Model
@@ -46,6 +55,8 @@ from sorites.metrics import paired_interval, wilson_interval
 NAME = "control.jsonl"
 # Attempts per photograph.
 TRIES = 5
+# Seconds between attempts while the operator must act.
+PAUSE_S = 1.0
 # Images between calibrations.
 CALIBRATE_EVERY = 20
 
@@ -93,8 +104,11 @@ class Rig:
     log: Log
     known: dict[tuple[str, str, str], Answer]
     tick: Callable[[int], None] = lambda n: None
-    _shown: tuple[str, Shown] | None = None
+    say: Callable[[str], None] = lambda text: None
+    patience_s: float = 600.0
+    _shown: str = ""
     _matrix: Any = None
+    _window: Any = None
     _images: int = 0
 
     def at(self, reference: Reference, light: str) -> Callable[[Params], Answer]:
@@ -111,27 +125,64 @@ class Rig:
         return self.known[key]
 
     def _image(self, reference: Reference, light: str, params: Params) -> ImageU8:
-        self.lamps.set(light)
-        if self._shown is None or self._shown[0] != reference.id:
-            if self._images % CALIBRATE_EVERY == 0:
-                self._matrix = calibrate(self.camera, self.screen, self.stage, self._matrix).matrix
-            self._images += 1
-            self._shown = (reference.id, self.screen.show(reference.id, reference.png()))
+        """Photograph an image; a photograph during which the screen changed is taken again."""
+        self._patiently(lambda: self.lamps.set(light))
         high, wide = reference.image().shape[:2]
         for left in reversed(range(TRIES)):
             try:
-                self.camera.set(params)
-                photo = self.camera.shoot()
-                wrong = differences(params, exif_of(photo))
-                if not wrong or not exif_of(photo).keys() - {"taken"}:
-                    return rectify(decode_photo(photo), self._matrix, self._shown[1], (wide, high))
-                raise CameraError("; ".join(wrong))
+                shown = self._show(reference)
+                photo = self._patiently(lambda: self._shoot(params))
+                if self._patiently(self.screen.confirm) != shown:
+                    raise CameraError("the screen changed during the photograph")
+                return rectify(decode_photo(photo), self._matrix, shown, (wide, high))
             except CameraError:
                 if left == 0:
                     raise
                 time.sleep(0.2)
                 self.camera.settle()
         raise AssertionError
+
+    def _show(self, reference: Reference) -> Shown:
+        """Show an image unless it is on the screen; calibrate if that is due or the window changed."""
+        while True:
+            if self._shown == reference.id:
+                shown: Shown = self._patiently(self.screen.confirm)
+                if shown.window == self._window:
+                    return shown
+                self._window = None
+            elif self._images % CALIBRATE_EVERY == 0:
+                self._window = None
+            if self._window is None or self._patiently(self.screen.confirm).window != self._window:
+                found = self._patiently(self._calibrate)
+                self._matrix, self._window = found.matrix, found.shown.window
+            self._images += self._shown != reference.id
+            self._patiently(lambda: self.screen.show(reference.id, reference.png()))
+            self._shown = reference.id
+
+    def _calibrate(self) -> Calibration:
+        return calibrate(self.camera, self.screen, self.stage, self._matrix)
+
+    def _shoot(self, params: Params) -> Photo:
+        self.camera.set(params)
+        photo = self.camera.shoot()
+        wrong = differences(params, exif_of(photo))
+        if wrong and exif_of(photo).keys() - {"taken"}:
+            raise CameraError("; ".join(wrong))
+        return photo
+
+    def _patiently(self, do: Callable[[], Any]) -> Any:
+        """Run a step; if it needs the operator, report it once and retry until the patience runs out."""
+        end, reported = time.monotonic() + self.patience_s, ""
+        while True:
+            try:
+                return do()
+            except (NeedsHand, LampError, ScreenError) as error:
+                if time.monotonic() > end:
+                    raise
+                if str(error) != reported:
+                    reported = str(error)
+                    self.say(f"paused: {error}")
+            time.sleep(PAUSE_S)
 
 
 @dataclass
@@ -338,6 +389,8 @@ def control(
         SoritesError: The folder was started with another model or scorer.
     """
     job, names = arguments.job, checked_names(arguments.names)
+    check_specs(job.wanted)
+    check_mixture(job.wanted)
     folder, references = job.folder(), job.held()
     plan = _plan(references, folder.grid, names, arguments.setting)
     with locked(job.out, "control", LOCK):
@@ -363,6 +416,8 @@ def control(
                 log,
                 load_answers(job.out),
                 tick,
+                say,
+                job.options.patience_s,
             )
             table, notes = compare(plan, rig)
         finally:

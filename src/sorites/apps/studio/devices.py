@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from sorites.apps.serving import LOOPBACK
 from sorites.apps.studio.cameras import KEYS, Camera, format_setting, nearest, parse_value
+from sorites.apps.studio.ccapi import Calls, CcapiCamera, plain_url
 from sorites.apps.studio.lamps import Lamps, Look, NoLamps
 from sorites.apps.studio.screen.server import Screen
 from sorites.apps.studio.virtual.studio import MEGAPIXELS, VirtualStudio, build
@@ -21,6 +22,7 @@ from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import command, option
 
 CAMERAS = ("ccapi:URL", "ptp", "uvc:PLACE", "libcamera:NUMBER", "virtual")
+CAMERA_KINDS = ("ccapi", "ptp", "uvc", "libcamera", "virtual")
 LAMPS = ("hue:IP", "hue1:IP", "hue:IP/LAMP,LAMP", "virtual", "none")
 
 
@@ -122,15 +124,16 @@ def open_devices(
 
 
 def check_specs(options: DeviceOptions) -> None:
-    """Raise an error for unknown kinds of devices; to check lamps alone, the camera is "none"."""
-    kind = options.camera.partition(":")[0]
-    if options.camera not in ("ptp", "virtual", "none") and kind not in ("ccapi", "uvc", "libcamera"):
-        raise UnknownName(
-            "camera",
-            kind,
-            ("ccapi", "ptp", "uvc", "libcamera", "virtual"),
-            f"There are {', '.join(CAMERAS)}.",
-        )
+    """Raise an error for unknown kinds of devices and missing addresses; to check lamps alone, the camera is
+    "none".
+    """
+    kind, colon, place = options.camera.partition(":")
+    if kind not in (*CAMERA_KINDS, "none"):
+        raise UnknownName("camera", kind, CAMERA_KINDS, f"There are {', '.join(CAMERAS)}.")
+    if kind == "ccapi":
+        plain_url(place)
+    elif colon and kind in ("ptp", "virtual", "none"):
+        raise SoritesError(f"{option('camera', kind)} takes no address, got {place!r}")
     kind = lamp_spec(options.lamps).kind
     if kind not in ("virtual", "none", "hue", "hue1"):
         raise UnknownName(
@@ -146,8 +149,9 @@ def check_mixture(options: DeviceOptions) -> None:
     so that photographs would be labelled with a light that they do not show.
     """
     if options.lamps != "none" and (options.camera == "virtual") != (options.lamps == "virtual"):
+        kind = options.camera.partition(":")[0]  # the address may contain a password
         raise SoritesError(
-            f"{option('camera', options.camera)} cannot see the light of {option('lamps', options.lamps)}:"
+            f"{option('camera', kind)} cannot see the light of {option('lamps', options.lamps)}:"
             f" use virtual devices for both, real ones for both, or {option('lamps', 'none')}"
         )
 
@@ -165,8 +169,6 @@ def open_camera(spec: str, fingerprint: str | None = None, virtual: VirtualStudi
         from sorites.apps.studio.webcams.libcamera import LibcameraCamera
 
         return LibcameraCamera(spec)
-    from sorites.apps.studio.ccapi import Calls, CcapiCamera
-
     if spec == "virtual" and virtual is None:
         raise SoritesError("the virtual camera needs the virtual studio")
     url = virtual.camera.url if spec == "virtual" and virtual is not None else spec.partition(":")[2]
@@ -334,6 +336,8 @@ def camera_lines(camera: Camera, grid: Grid) -> Iterator[str]:
         if any(nearest(key, float(params[key]), ability.get(key, ())) is None for key in KEYS)
     ]
     supported = f"{len(grid.manual) - len(unsupported)} of {len(grid.manual)} settings are supported"
+    if not grid.manual:
+        supported = "automatic shots only"
     if unsupported:
         example = format_setting({**unsupported[0], "mode": "manual"})
         supported += f"; not {example}{' and more' if len(unsupported) > 1 else ''}"

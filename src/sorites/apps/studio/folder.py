@@ -135,6 +135,11 @@ class CaptureFolder:
         """Check that the grid differs from that of the folder by more automatic shots only."""
         read_listed(self.root / RECORD, name, RESTORE)
         earlier = es_grid.captured_grid(self.root / self.part, self.split)
+        if earlier.lights != self.grid.lights:
+            raise SoritesError(
+                f"{self.root} was started {'with' if len(earlier.lights) > 1 else 'without'} lamps; use the"
+                f" same {option('lamps', None)}, or another {option('out', 'DIR')}"
+            )
         if replace(earlier, shots=self.grid.shots) != self.grid or self.grid.shots < earlier.shots:
             raise SoritesError(
                 f"{self.root} was started with another grid ({name}); use the same {option('grid', None)}, at"

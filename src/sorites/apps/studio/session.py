@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sorites import core
 from sorites.apps.studio.capture import Capture, Options, Say
-from sorites.apps.studio.devices import DeviceOptions, Devices, check_specs, open_devices
+from sorites.apps.studio.devices import DeviceOptions, Devices, check_mixture, check_specs, open_devices
 from sorites.apps.studio.folder import CaptureFolder, to_retake, undecided
 from sorites.apps.studio.references import Reference, part_of, references, stage_of
 from sorites.apps.studio.references import grid as named_grid
@@ -174,6 +174,7 @@ def capture_all(job: Job, say: Say, bar: Bar | None = None) -> Summary:
         bar: Progress display.
     """
     check_specs(job.wanted)
+    check_mixture(job.wanted)  # before anything is written
     folder, references_ = job.folder(), job.held()
     with locked(job.out, "capture", LOCK):
         sweep_temporaries(job.out)

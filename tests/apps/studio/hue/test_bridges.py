@@ -4,9 +4,7 @@ which nobody here wrote.
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -167,23 +165,39 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = tmp_path_factory.mktemp("simulator")
     install = ["npm", "install", "--prefix", str(root), "--no-audit", "--no-fund", "hue-simulator@0.0.11"]
     subprocess.run(install, check=True, capture_output=True, timeout=180)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     script = root / "node_modules" / "hue-simulator" / "bin" / "hue-simulator"
-    command = ["node", str(script), "--hostname", "127.0.0.1", "--port", str(port)]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=root)
+    running, port = _started(["node", str(script), "--hostname", "127.0.0.1"], root)
     try:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
         yield f"127.0.0.1:{port}"
     finally:
-        os.kill(running.pid, signal.SIGTERM)
+        running.terminate()
         running.wait(20)
+
+
+def _started(command: list[str], root: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a server, and return it with its port once it listens.
+
+    Another process may take a port that was free, so that the server ends; it is started again with another one.
+    """
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        running = subprocess.Popen(
+            [*command, "--port", str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=root,
+        )
+        while running.poll() is None and time.monotonic() < end:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0 and running.poll() is None:
+                    return running, port
+            time.sleep(0.1)
+        running.kill()
+        running.wait(20)
+    raise TimeoutError("hue-simulator does not listen")
 
 
 @pytest.mark.slow

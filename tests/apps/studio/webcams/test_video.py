@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -43,26 +43,9 @@ def stream(ffmpeg: str) -> Iterator[Callable[[str], tuple[str, subprocess.Popen[
     started: list[subprocess.Popen[bytes]] = []
 
     def serve(video: str) -> tuple[str, subprocess.Popen[bytes]]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        url = f"http://127.0.0.1:{port}/cam.mjpg"
-        command = [
-            ffmpeg,
-            "-loglevel",
-            "error",
-            "-re",
-            "-f",
-            "lavfi",
-            "-i",
-            video,
-            "-c:v",
-            "mjpeg",
-            "-q:v",
-            "2",
-        ]
-        started.append(subprocess.Popen([*command, "-f", "mpjpeg", "-listen", "1", url]))
-        return url, started[-1]
+        words = [ffmpeg, "-loglevel", "error", "-re", "-f", "lavfi", "-i", video]
+        url, process = serving([*words, "-c:v", "mjpeg", "-q:v", "2", "-f", "mpjpeg"], started)
+        return url, process
 
     yield serve
     for process in started:
@@ -70,18 +53,53 @@ def stream(ffmpeg: str) -> Iterator[Callable[[str], tuple[str, subprocess.Popen[
         process.wait()
 
 
+def serving(
+    command: list[str],
+    started: list[subprocess.Popen[bytes]],
+    feed: Callable[[IO[bytes]], None] | None = None,
+) -> tuple[str, subprocess.Popen[bytes]]:
+    """Start an ffmpeg that serves one client, and return its address once it listens.
+
+    Another process may take a port that was free, so that ffmpeg ends; it is started again with another one.
+
+    Args:
+        command: What to start; the address is added.
+        started: Receives all processes that were started, for the caller to end.
+        feed: Writes to ffmpeg's input, which it must know before it listens.
+    """
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        port = free_port()
+        url = f"http://127.0.0.1:{port}/cam.mjpg"
+        stdin = subprocess.DEVNULL if feed is None else subprocess.PIPE
+        process = subprocess.Popen([*command, "-listen", "1", url], stdin=stdin)
+        started.append(process)
+        while process.poll() is None and time.monotonic() < end:
+            if listening(port):
+                return url, process
+            if feed is not None and process.stdin is not None:
+                feed(process.stdin)
+            time.sleep(0.02)
+    raise TimeoutError("ffmpeg does not listen")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def listening(port: int) -> bool:
+    """Tell whether a server accepts connections on a port, without using up its only connection."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
+
+
 def connected(url: str) -> VideoCamera:
-    """Open a stream as soon as its server listens."""
-    end = time.monotonic() + 30
-    while True:
-        try:
-            camera = open_camera(f"uvc:{url}")
-            assert isinstance(camera, VideoCamera)
-            return camera
-        except CameraError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.1)
+    """Open a stream, whose server listens: it has one client, so there is one attempt."""
+    camera = open_camera(f"uvc:{url}")
+    assert isinstance(camera, VideoCamera)
+    return camera
 
 
 def pixels(data: bytes) -> np.ndarray:
@@ -150,12 +168,13 @@ class Device:
     """A V4L2 device as OpenCV shows it: controls in its units, and one that it may refuse."""
 
     refused: tuple[int, ...] = ()
+    plugged = True
 
     def __init__(self, *place: Any) -> None:
         self.place, self.controls, self.released = place, dict[int, float](), False
 
     def isOpened(self) -> bool:
-        return True
+        return self.plugged
 
     def set(self, control: int, value: float) -> bool:
         if control in self.refused:
@@ -217,6 +236,30 @@ def test_a_refused_exposure_is_an_error(device: type[Device], monkeypatch: pytes
         camera.close()
 
 
+def test_a_webcam_that_was_pulled_out_is_opened_again(
+    device: type[Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    camera = VideoCamera("uvc:0?aperture=1.8")
+    try:
+        camera.prepare(FixedSettings())
+        camera.set(MANUAL)
+        pulled = camera._video
+        pulled.released = True
+        with pytest.raises(CameraError, match="no more frames"):
+            list(iter(camera.shoot, None))
+        monkeypatch.setattr(Device, "plugged", False)
+        with pytest.raises(NeedsHand, match="Connect it again"):
+            camera.settle()
+        monkeypatch.setattr(Device, "plugged", True)
+        camera.settle()
+        assert camera._video is not pulled
+        assert cv2.CAP_PROP_AUTO_WB in camera._video.controls
+        camera.set(MANUAL)
+        assert exif_of(camera.shoot())["iso"] == 400
+    finally:
+        camera.close()
+
+
 def test_options_follow_the_last_question_mark() -> None:
     assert optics_of("uvc:http://c/v?a=1", 16).place == "http://c/v?a=1"
     found = optics_of("uvc:http://c/v?a=1?aperture=f2.8", 16)
@@ -226,58 +269,55 @@ def test_options_follow_the_last_question_mark() -> None:
             optics_of(wrong, 16)
 
 
-def listening(port: int) -> bool:
-    """Tell whether a server accepts connections on a port, without using up its only connection."""
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
-
-
 @pytest.mark.slow
 def test_a_stream_photographs_chromium_unattended(browser: Any, ffmpeg: str, tmp_path: Path) -> None:
     """A whole capture of automatic shots: ffmpeg streams what a window of Chromium shows."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/video"
-    words = f"-v quiet -f mjpeg -use_wallclock_as_timestamps 1 -i pipe:0 -c copy -f mpjpeg -listen 1 {url}"
-    streaming = subprocess.Popen([ffmpeg, *words.split()], stdin=subprocess.PIPE)
+    page = browser.new_page(viewport={"width": 640, "height": 400})
+    blank = page.screenshot(type="jpeg", quality=95)
+    words = "-v quiet -f mjpeg -use_wallclock_as_timestamps 1 -i pipe:0 -c copy -f mpjpeg"
+    started: list[subprocess.Popen[bytes]] = []
     links: list[str] = []
     ended: list[Summary | BaseException] = []
-    devices = DeviceOptions(f"uvc:{url}", "none")
-    source = f"folder:{write_images(tmp_path / 'images')}"
-    job = Job(source, tmp_path / "es", "auto", 2, wanted=devices, options=Options(patience_s=60, pause_s=0.2))
 
-    def work() -> None:
+    def write(stdin: IO[bytes], data: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(data)
+            stdin.flush()
+
+    def work(job: Job) -> None:
         try:
             ended.append(capture_all(job, links.append))
         except BaseException as error:
             ended.append(error)
 
-    thread = threading.Thread(target=work)
-    page = browser.new_page(viewport={"width": 640, "height": 400})
-
-    def stream() -> None:
-        assert streaming.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            streaming.stdin.write(page.screenshot(type="jpeg", quality=95))
-            streaming.stdin.flush()
-
+    thread: threading.Thread | None = None
     try:
-        end = time.monotonic() + 120
-        while not listening(port) and streaming.poll() is None and time.monotonic() < end:
-            stream()  # ffmpeg listens once it knows the input
+        url, streaming = serving([ffmpeg, *words.split()], started, lambda stdin: write(stdin, blank))
+        assert streaming.stdin is not None
+        source = f"folder:{write_images(tmp_path / 'images')}"
+        options = Options(patience_s=60, pause_s=0.2)
+        job = Job(
+            source, tmp_path / "es", "auto", 2, wanted=DeviceOptions(f"uvc:{url}", "none"), options=options
+        )
+        thread = threading.Thread(target=work, args=(job,))
         thread.start()
+        while (
+            thread.is_alive() and not links
+        ):  # the camera opens within some seconds, and needs frames for it
+            write(streaming.stdin, blank)
+            time.sleep(0.02)
+        if links:
+            page.goto(links[0].rpartition(" ")[2], wait_until="commit")
         while thread.is_alive():
-            if links and page.url == "about:blank":
-                page.goto(links[0].rpartition(" ")[2])
-            stream()
+            write(streaming.stdin, page.screenshot(type="jpeg", quality=95))
     finally:
-        if thread.is_alive():
-            thread.join(30)
+        for process in started:
+            process.terminate()
+            with contextlib.suppress(BrokenPipeError):
+                process.communicate(timeout=10)
+        if thread is not None:
+            thread.join(90)
         page.close()
-        streaming.terminate()
-        with contextlib.suppress(BrokenPipeError):
-            streaming.communicate(timeout=10)
     (done,) = ended
     assert isinstance(done, Summary), done
     assert (done.wanted, done.suspicious) == (6, {})

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
-from sorites.apps.studio.cameras import Camera, FixedSettings, format_setting, nearest, parse_value
+from sorites.apps.studio.cameras import Camera, FixedSettings, Photo, format_setting, nearest, parse_value
 from sorites.apps.studio.measuring.sensor import DARK, FLAT
 from sorites.apps.studio.screen.server import Screen
 from sorites.core.errors import SoritesError
@@ -58,16 +58,18 @@ def photograph_flats(
     taken = 0
     for iso in isos:
         screen.show("flat", plain(stage, 255))
-        at_full = time_of_saturation(camera, iso, times)
+        at_full = time_of_saturation(camera, screen, iso, times)
         for number, share in enumerate(SHARES, 1):
             shutter = _closest(at_full * share, times)
             say(f"flat pair {number} of {len(SHARES)}: {format_setting(setting(iso, shutter))}")
             for half in "ab":
-                _write(camera, setting(iso, shutter), folder / FLAT / f"iso{iso:g}_{number:02d}{half}")
+                _write(
+                    camera, screen, setting(iso, shutter), folder / FLAT / f"iso{iso:g}_{number:02d}{half}"
+                )
                 taken += 1
         screen.show("dark", None)
         for number in range(1, DARKS + 1):
-            _write(camera, setting(iso, times[0]), folder / DARK / f"iso{iso:g}_{number:02d}")
+            _write(camera, screen, setting(iso, times[0]), folder / DARK / f"iso{iso:g}_{number:02d}")
             taken += 1
     return taken
 
@@ -88,21 +90,34 @@ def _closest(shutter: float, times: Sequence[float]) -> float:
     return min(times, key=lambda time: abs(np.log(time / shutter)))
 
 
-def _write(camera: Camera, params: Mapping[str, Any], stem: Path) -> None:
+def shoot(camera: Camera, screen: Screen, params: Mapping[str, Any]) -> Photo:
+    """Take a photograph of the screen.
+
+    Raises:
+        ScreenError: No page shows what it should.
+        SoritesError: The screen changed meanwhile.
+    """
+    shown = screen.confirm()
     camera.set(params)
     photo = camera.shoot()
+    if screen.confirm() != shown:
+        raise SoritesError("the screen changed during a photograph; repeat the command")
+    return photo
+
+
+def _write(camera: Camera, screen: Screen, params: Mapping[str, Any], stem: Path) -> None:
+    photo = shoot(camera, screen, params)
     ending = "." + photo.name.rpartition(".")[2].lower()
     write_bytes(photo.data, stem.with_name(stem.name + ending))
 
 
-def time_of_saturation(camera: Camera, iso: float, times: Sequence[float]) -> float:
+def time_of_saturation(camera: Camera, screen: Screen, iso: float, times: Sequence[float]) -> float:
     """Return the shutter time at which the white screen saturates the brightest colour."""
     if nearest("iso", iso, camera.about().ability["iso"]) is None:
         raise SoritesError(f"the camera cannot be set to ISO {iso:g}")
     shutter = _closest(FIRST_S, times)
     for _ in range(TRIALS):
-        camera.set(setting(iso, shutter))
-        photo = camera.shoot()
+        photo = shoot(camera, screen, setting(iso, shutter))
         raw = read_raw(photo.data, photo.name)
         sites = raw.sites()
         high, wide = sites.shape[1] // 4, sites.shape[2] // 4

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.apps.studio.cameras import Camera, FixedSettings, parse_value
-from sorites.apps.studio.measuring.flats import plain, setting, time_of_saturation
+from sorites.apps.studio.measuring.flats import plain, setting, shoot, time_of_saturation
 from sorites.apps.studio.screen.server import Screen
 from sorites.core.errors import SoritesError
 from sorites.io.files import write_bytes
@@ -74,24 +74,23 @@ def measure_screen(camera: Camera, screen: Screen, stage: tuple[int, int], say: 
     if not times:
         raise SoritesError("the camera reports no shutter times; turn its mode dial to M")
     screen.show("white", plain(stage, 255))
-    at_full = time_of_saturation(camera, ISO, times)
+    at_full = time_of_saturation(camera, screen, ISO, times)
     long = max((time for time in times if time <= SHARE * at_full), default=times[0])
     screen.show("black", None)
-    black = _levels(_shot(camera, dict(setting(ISO, times[0]))))
+    black = _levels(_shot(camera, screen, dict(setting(ISO, times[0]))))
     say(f"grey ramp of {len(VALUES)} values")
     ramp = []
     for value in VALUES:
         screen.show(f"grey {value}", plain(stage, value))
         exposure = dict(setting(ISO, long))
-        ramp.append(luminance(_shot(camera, exposure), black, exposure))
+        ramp.append(luminance(_shot(camera, screen, exposure), black, exposure))
     return Measured(
         fit_ramp(VALUES, np.array(ramp)), _flicker(camera, screen, stage, times, long, black, say)
     )
 
 
-def _shot(camera: Camera, exposure: dict[str, Any]) -> RawImage:
-    camera.set(exposure)
-    photo = camera.shoot()
+def _shot(camera: Camera, screen: Screen, exposure: dict[str, Any]) -> RawImage:
+    photo = shoot(camera, screen, exposure)
     return read_raw(photo.data, photo.name)
 
 
@@ -119,7 +118,9 @@ def _flicker(
     levels = {}
     for time in chosen:
         exposure = dict(setting(ISO, time))
-        levels[time] = [float(luminance(_shot(camera, exposure), black, exposure)[1]) for _ in range(SHOTS)]
+        levels[time] = [
+            float(luminance(_shot(camera, screen, exposure), black, exposure)[1]) for _ in range(SHOTS)
+        ]
     return fit_flicker(levels)
 
 

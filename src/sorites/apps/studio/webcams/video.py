@@ -48,25 +48,29 @@ class VideoCamera:
     """
 
     def __init__(self, spec: str) -> None:
-        cv2 = vision()
         self._optics = optics_of(spec, default_gain=16.0)
-        place = self._optics.place
-        self._stream = "://" in place
-        if self._stream:
-            timeouts = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_MS, cv2.CAP_PROP_READ_TIMEOUT_MSEC, OPEN_MS]
-            self._video = cv2.VideoCapture(place, cv2.CAP_FFMPEG, timeouts)
-        else:
-            device = int(place) if place.isdigit() else place or 0
-            self._video = cv2.VideoCapture(device, cv2.CAP_V4L2)
-        if not self._video.isOpened():
-            raise CameraError(
-                f"no video from {place or 'the first webcam'}: expected a device such as 0 or /dev/video0,"
-                " or an"
-                " address of a stream. Is it connected, and closed in other programs?"
-            )
+        self._stream = "://" in self._optics.place
+        self._video = self._open()
         self._frames = _Frames(self._video)
+        self._fixed: FixedSettings | None = None
         self._values: dict[str, Any] = {}
         self._numbers = itertools.count(1)
+
+    def _open(self) -> Any:
+        """Return the opened video, or raise an error."""
+        cv2, place = vision(), self._optics.place
+        if self._stream:
+            timeouts = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_MS, cv2.CAP_PROP_READ_TIMEOUT_MSEC, OPEN_MS]
+            video = cv2.VideoCapture(place, cv2.CAP_FFMPEG, timeouts)
+        else:
+            device = int(place) if place.isdigit() else place or 0
+            video = cv2.VideoCapture(device, cv2.CAP_V4L2)
+        if not video.isOpened():
+            raise CameraError(
+                f"no video from {place or 'the first webcam'}: expected a device such as 0 or /dev/video0, or"
+                " an address of a stream. Is it connected, and closed in other programs?"
+            )
+        return video
 
     def about(self) -> About:
         """Return what is known about the device."""
@@ -81,7 +85,7 @@ class VideoCamera:
 
     def prepare(self, fixed: FixedSettings) -> list[str]:
         """Switch automatic white balance and focus off; return what the device refuses."""
-        cv2, deviations = vision(), []
+        cv2, deviations, self._fixed = vision(), [], fixed
         for name, key in (
             ("automatic white balance", "CAP_PROP_AUTO_WB"),
             ("autofocus", "CAP_PROP_AUTOFOCUS"),
@@ -101,9 +105,17 @@ class VideoCamera:
         return {} if self._stream else {"white balance": f"{self._video.get(vision().CAP_PROP_AUTO_WB):g}"}
 
     def check(self) -> None:
-        """Raise ``NeedsHand`` if the video ended."""
-        if self._frames.ended:
-            raise NeedsHand("the video of the camera ended: connect it again, and repeat the command")
+        """Open a video that ended again, or raise ``NeedsHand``."""
+        if not self._frames.ended:
+            return
+        self.close()
+        try:
+            self._video = self._open()
+        except CameraError as error:
+            raise NeedsHand(f"the video of the camera ended. Connect it again: {error}") from error
+        self._frames = _Frames(self._video)
+        if self._fixed is not None:
+            self.prepare(self._fixed)
 
     def set(self, params: Params) -> Mapping[str, Any]:
         """Set exposure time and gain, or automatic exposure, and return what the device reads back."""
@@ -142,7 +154,8 @@ class VideoCamera:
         return Photo(f"frame_{next(self._numbers):06d}_{number}.jpg", encode(image, self._values))
 
     def settle(self) -> None:
-        """Wait for a fresh frame."""
+        """Wait for a fresh frame; a video that ended is opened again."""
+        self.check()
         self._frames.next(STALE)
 
     def forget(self, photo: Photo) -> None:
