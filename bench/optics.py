@@ -11,6 +11,7 @@ function of its own aperture, so its time is for twenty calls.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from itertools import count
@@ -199,6 +200,10 @@ def _nrtk(image: Array, taps: Array) -> dict[str, Work]:
     }
 
 
+# What installs a peer that may be absent.
+PACKAGES = {_nrtk: "nrtk pybsm", _kornia: "kornia", _pyfftw: "pyfftw"}
+
+
 def run() -> list[tuple[str, float, str]]:
     import torch
 
@@ -206,14 +211,11 @@ def run() -> list[tuple[str, float, str]]:
     images = [rng.random((224, 224, 3), dtype=np.float32) for _ in range(4)]
     taps = rng.random((20, 3, 25, 25))
     small, large = ([Kernel(rng.random((3, side, side))) for _ in range(20)] for side in (25, 65))
-    peers = {
-        "cv2.filter2D": _opencv(images[0], taps),
-        **{
-            name: work
-            for made in (_nrtk, _torch, _scipy, _kornia, _pyfftw)
-            for name, work in made(images[0], taps).items()
-        },
-    }
+    made = {peer: peer(images[0], taps) for peer in (_nrtk, _torch, _scipy, _kornia, _pyfftw)}
+    peers = {"cv2.filter2D": _opencv(images[0], taps)}
+    for works in made.values():
+        peers |= works
+    absent = [packages for peer, packages in PACKAGES.items() if not made[peer]]
     torch.set_num_threads(1)  # importing a peer may have changed it
     ours, ducc, by_torch, bare, wide, four, public, public_ducc, *theirs = _seconds(
         lambda: _blur(images[:1], small),
@@ -250,4 +252,5 @@ def run() -> list[tuple[str, float, str]]:
         ),
         ("kernels of 65 px over kernels of 25 px: time", wide / ours, "aim: about 1"),
         ("four images over one: time", four / ours, "aim: about 4"),
+        *((f"not compared: pip install {packages}", math.nan, "not installed") for packages in absent),
     ]

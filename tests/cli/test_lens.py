@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from PIL import Image as Pillow
 from typer.testing import CliRunner
 
@@ -79,3 +80,19 @@ def test_a_chosen_set_comes_by_rising_quality() -> None:
     assert [lenses.load(lenses.builtin(), name).quality for name in chosen] == sorted(
         lenses.load(lenses.builtin(), name).quality for name in chosen
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--pitch-um", "3"], "add --as psf or --as edge"),
+        (["--as", "psf", "--pitch-um", "3", "--focus", "file"], "are for prescriptions"),
+        (["--as", "edge", "--pitch-um", "3", "--glass", "SK16=1.62,60.3"], "are for prescriptions"),
+    ],
+)
+def test_an_option_that_an_import_would_not_use_is_refused(
+    options: list[str], says: str, tmp_path: Path
+) -> None:
+    done = runner.invoke(app, ["lens", "import", "a.npy", "--out", str(tmp_path / "out"), *options])
+    assert isinstance(done.exception, SoritesError)
+    assert says in str(done.exception)

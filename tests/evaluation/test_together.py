@@ -36,14 +36,21 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def go(places: dict[str, Path], tiny: Callable[..., Model], tmp_path: Path) -> Callable[..., Path]:
-    def run(model: str, *shifts: str, place: str = "here", limit: int | None = None, **more: object) -> Path:
+    def run(
+        model: str,
+        *shifts: str,
+        place: str = "here",
+        limit: int | None = None,
+        levels: tuple[int, int] = (1, 2),
+        **more: object,
+    ) -> Path:
         suite = parse({"name": "s", "shifts": list(shifts), "labels": list(CLASSES), **more}, "test")
         out = tmp_path / f"{model}-{len(list(tmp_path.iterdir()))}"
         sorites.run(
             suite,
             source=f"folder:{places[place]}",
             models=[tiny(model)],
-            levels=[1, 2],
+            levels=levels,
             limit=limit,
             out=out,
             workers=1,
@@ -185,6 +192,15 @@ def test_models_under_other_kernels_are_not_compared(go: Callable[..., Path], st
     )
     assert set(shared) == {"clean", "jpeg"}
     assert set(everything) == {"clean", "jpeg", "coma (defaults)", "coma (kernels=moved.npy)"}
+
+
+def test_severities_of_other_kernels_are_not_points_of_one_curve(
+    go: Callable[..., Path], stack: Path
+) -> None:
+    runs = go("one", coma()), go("one", coma(stack), levels=(3, 4))
+    table = combine(open_folders(runs)).table.filter(pl.col("shift") != "clean").collect()
+    found = table.group_by("shift").agg(pl.col("severity").unique().sort()).sort("shift")
+    assert found.rows() == [("coma (defaults)", [1, 2]), ("coma (kernels=moved.npy)", [3, 4])]
 
 
 def test_an_unfinished_condition_is_left_out_under_its_new_name(go: Callable[..., Path], stack: Path) -> None:

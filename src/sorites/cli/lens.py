@@ -229,6 +229,7 @@ def import_(
     from sorites.lenses.measured import import_all
     from sorites.lenses.trace import read_glasses, trace_all
 
+    _check_kind(kind, pitch=pitch_um is not None, traced=focus != "best" or bool(glass))
     if kind != "prescription":
         print_frame(import_all([Path(file) for file in files], kind, pitch_um, out), format)
         say(f"next: sorites lens list --lenses {out}", err=True)
@@ -238,6 +239,19 @@ def import_(
     print_frame(table, format)
     kept = int(table["accepted"].sum())
     say(f"{kept} of {len(table)} lenses are in {out}\nnext: sorites lens list --lenses {out}", err=True)
+
+
+def _check_kind(kind: str, pitch: bool, traced: bool) -> None:
+    """Refuse options that the kind of files does not use."""
+    from sorites.core.errors import SoritesError
+
+    if kind == "prescription" and pitch:
+        raise SoritesError(
+            "--pitch-um is for measurements: add --as psf or --as edge. The pixel of a prescription follows"
+            " from its MTF20."
+        )
+    if kind != "prescription" and traced:
+        raise SoritesError("--focus and --glass are for prescriptions; a measurement is used as it is")
 
 
 @app.command(name="list")

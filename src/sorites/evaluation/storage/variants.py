@@ -42,15 +42,16 @@ def with_names(by_model: Mapping[str, V], names: Mapping[str, str]) -> dict[str,
 def distinct_conditions(records: Sequence[RunRecord | None]) -> list[dict[str, str]]:
     """Return, for each run, new names for the shifts that make other images in another run.
 
-    The same shift with other options (such as kernels) or of another version is another condition if two
-    runs have a setting of it in common: ``coma`` becomes ``coma (kernels=stack.pt)`` and ``coma (defaults)``.
+    The same shift with other options (such as kernels) or of another version is another condition:
+    ``coma`` becomes ``coma (kernels=stack.pt)`` and ``coma (defaults)``. Only named settings that no two runs
+    have in common stay together, for example the lenses of two folders.
     """
     names: list[dict[str, str]] = [{} for _ in records]
     known = [(number, record) for number, record in enumerate(records) if record is not None]
     for shift in dict.fromkeys(name for _, record in known for name in record.shifts):
         users = [(number, record) for number, record in known if shift in record.shifts]
         variants = {number: _variant(record, shift) for number, record in users}
-        if len(set(variants.values())) > 1 and _settings_in_common(shift, [record for _, record in users]):
+        if len(set(variants.values())) > 1 and _one_curve(shift, [record for _, record in users]):
             labels = _variant_labels(list(dict.fromkeys(variants.values())))
             for number, variant in variants.items():
                 names[number][shift] = f"{shift} ({labels[variant]})"
@@ -70,7 +71,11 @@ def _variant(record: RunRecord, shift: str) -> Variant:
     return str(record.shifts[shift]), json.dumps(_options(record.suite, shift), sort_keys=True, default=str)
 
 
-def _settings_in_common(shift: str, users: Sequence[RunRecord]) -> bool:
+def _one_curve(shift: str, users: Sequence[RunRecord]) -> bool:
+    """Return whether rows of several runs would be pooled at a setting, or joined into one curve."""
+    settings = [setting for record in users for setting in record.settings.get(shift, ())]
+    if all(isinstance(setting, int | float) for setting in settings):
+        return True
     seen: set[str] = set()
     for record in users:
         own = {json.dumps(setting, sort_keys=True) for setting in record.settings.get(shift, ())}
