@@ -20,6 +20,7 @@ from tests.schemas import problems
 from typer.testing import CliRunner
 
 import sorites
+from sorites.analysis.guard.rates import scored_images
 from sorites.cli.app import app
 from sorites.core import Model, Outputs
 from sorites.core.errors import Damaged, IncompatibleRun, InvalidOption, Notice, SoritesError, UnknownName
@@ -193,6 +194,44 @@ def test_the_check_finds_a_change_and_is_silent_without_one(run: Run, made: Path
     assert "60 images" in typed.output
     with pytest.raises(InvalidOption):
         sorites.check_guard(made, f"folder:{tmp_path / 'same'}", rate=1e-9)
+
+
+def test_ood_images_are_errors_and_never_clean_images(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    (tmp_path / "ood").mkdir()
+    for i in range(80):
+        pixels = np.clip(rng.normal([150, 150, 90], 12, (18, 20, 3)), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "ood" / f"{i:02d}.png")
+    suite = suite_of(tmp_path, f"m={write_model(tmp_path / 'm.onnx')}")
+    unknown = {"purple": f"folder:{tmp_path / 'ood'}"}
+    run = sorites.run(suite, out=tmp_path / "run", ood=unknown, engine="local", workers=1)
+    rows = run.table.filter(pl.col("scorer") == "mds").collect()
+    is_ood = pl.col("source") == "purple"
+    known = rows.filter(~is_ood, pl.col("shift") == "clean")["score"].to_numpy()
+    record = sorites.guard(run, "mds", out=tmp_path / "g")
+    assert record.threshold in known
+    # All clean images of known classes, of both halves, are compared later; OOD images are not.
+    with np.load(tmp_path / "g" / "guard.npz") as reference:
+        assert sorted(reference["scores"]) == sorted(known)
+    settings = [(rates.shift, rates.setting) for rates in record.rates]
+    shifted = [("exposure_stops", "0.5"), ("exposure_stops", "1")]
+    ood = [("ood", ""), ("ood", "exposure_stops 0.5"), ("ood", "exposure_stops 1.0")]
+    assert settings == [("all", ""), ("clean", ""), *shifted, *ood]
+    found = record.rates_of("ood")
+    assert record.rates_of("clean").alarm.n + found.alarm.n == record.choice.held_out == 100
+    # Every OOD image is an error without an alarm, so the errors that are caught are the alarms.
+    assert (found.error.value, found.caught) == (1.0, found.alarm)
+    # Sources with their own OOD images (stamps_ood, openood) mark them by their split.
+    marks = {"split": pl.lit("unknown"), "known": pl.lit(None, pl.Boolean)}
+    marked = run.table.lazy().with_columns(
+        **{name: pl.when(is_ood).then(mark).otherwise(name) for name, mark in marks.items()}
+    )
+    images = [scored_images(table, run.folder, "m", "mds") for table in (run.table, marked)]
+    assert images[0].equals(images[1])
+    assert images[0].filter(is_ood).select("wrong", "clean").unique().rows() == [(True, False)]
+    # A rule for the risk counts them: without them, this risk needs no alarm at all.
+    with pytest.raises(SoritesError, match="lowest"):
+        sorites.guard(run, "msp", at="risk=0.05", out=tmp_path / "g")
 
 
 def test_the_verb_writes_a_guard(run: Run, tmp_path: Path) -> None:

@@ -87,6 +87,9 @@ def test_power_is_kept_with_its_confidence_and_alarms_are_few() -> None:
     below = sum(share < 0.8 for share in flagged)
     assert stats.binomtest(below, 100, 0.1, alternative="greater").pvalue > 0.01
     assert np.mean(flagged) < 0.9
+    for name in ("clean", "rain"):
+        with pytest.raises(SoritesError, match="it has fog"):
+            by_severity(drawn(rng, 120), name, 0, 0.8, 0.9)
 
 
 def test_beyond_needs_images_there_and_enough_of_them() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from sorites.analysis.guard.rules import Scored, rate
+from sorites.analysis.guard.rules import OOD, Scored, rate
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import option
@@ -16,6 +16,7 @@ from sorites.core.rng import hash_prefixes
 from sorites.core.table import Table
 from sorites.deploy.record import SettingRates
 from sorites.metrics.rows import ON_GRID, SAMPLE_KEY, SETTING_KEY, select_rows, with_settings_key
+from sorites.metrics.separation import UNKNOWN_CLASS
 
 ALL = "all"
 
@@ -41,7 +42,8 @@ def scored_images(table: Table, folder: Path, model: str, scorer: str) -> pl.Dat
     """Return the images of a run with the scores of one model and scorer, sorted.
 
     The columns are source, sample_id, image_id, shift, severity, setting, score, wrong (null where it is not
-    known), clean, label, accept and half: 0 for samples that choose the threshold, 1 for the others.
+    known), clean, label, accept and half: 0 for samples that choose the threshold, 1 for the others. OOD
+    images have the shift "ood", and their own shift is the setting.
 
     Raises:
         UnknownName: The run has no scores of the scorer.
@@ -52,21 +54,25 @@ def scored_images(table: Table, folder: Path, model: str, scorer: str) -> pl.Dat
         has = ", ".join(scorers) or "no scorer"
         how = f"{folder} has scores of {has}. Run with {option('scorers', [scorer])}."
         raise UnknownName("scorer", scorer, scorers, how)
-    is_ood = pl.col("known").eq_missing(False)
+    own_setting = pl.coalesce(pl.col("severity").cast(pl.String), SETTING_KEY[-1], pl.lit(""))
+    own_shift = pl.concat_str("shift", own_setting, separator=" ").str.strip_chars()
     found = (
         rows.filter(ON_GRID, pl.col("model") == model, pl.col("scorer") == scorer, pl.col("error").is_null())
         .filter(pl.col("score").is_not_null())
         .select(
             *SAMPLE_KEY,
             "image_id",
-            "shift",
-            "severity",
             "score",
             "label",
             "accept",
-            setting=SETTING_KEY[-1],
-            wrong=pl.when(is_ood).then(True).otherwise(~pl.col("correct")),
-            clean=(pl.col("shift") == CLEAN) & ~is_ood,
+            shift=pl.when(UNKNOWN_CLASS).then(pl.lit(OOD)).otherwise("shift"),
+            severity=pl.when(~UNKNOWN_CLASS).then("severity"),
+            setting=pl.when(~UNKNOWN_CLASS)
+            .then(SETTING_KEY[-1])
+            .when(pl.col("shift") != CLEAN)
+            .then(own_shift),
+            wrong=pl.when(UNKNOWN_CLASS).then(True).otherwise(~pl.col("correct")),
+            clean=(pl.col("shift") == CLEAN) & ~UNKNOWN_CLASS,
         )
         .collect(engine="streaming")
     )

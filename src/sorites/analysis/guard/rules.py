@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sorites.core import CLEAN
 from sorites.core.errors import InvalidOption, SoritesError, TooFewImages
 from sorites.core.messages import option
 from sorites.deploy.record import Rate
@@ -25,6 +26,8 @@ from sorites.io.validation import problems
 
 # Shares of images without an alarm that a rule for the risk tries.
 TRIED = 20
+# The name of OOD images where others have that of their shift.
+OOD = "ood"
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -40,7 +43,7 @@ class Scored:
         judged: Whether that is known.
         clean: Whether it is an unshifted in-distribution image.
         sample: The number of its sample.
-        shift: The name of its shift.
+        shift: The name of its shift; "ood" for OOD images.
         severity: Its severity; NaN where there is none.
     """
 
@@ -193,9 +196,10 @@ def by_severity(images: Scored, shift: str, severity: float, power: float, confi
     """Raise an alarm for at least ``power`` of the images at or beyond a severity, with this confidence, and
     for as few others as possible.
     """
-    if not (images.shift == shift).any():
-        known = ", ".join(sorted(set(images.shift.tolist()) - {"clean"}))
-        raise SoritesError(f"beyond: the run has no shift {shift!r}; it has {known}")
+    known = sorted(set(images.shift[~np.isnan(images.severity)].tolist()) - {CLEAN, OOD})
+    if shift not in known:
+        has = ", ".join(known) or "none"
+        raise SoritesError(f"beyond: the run has no shift {shift!r} with severities; it has {has}")
     past = images.where((images.shift == shift) & (images.severity >= severity))
     if not len(past):
         most = np.nanmax(images.severity[images.shift == shift])
@@ -225,8 +229,8 @@ class Costs(BaseModel):
     """Costs of outcomes per image, and how often each shift occurs.
 
     ``missed``: an error without an alarm. ``false_alarm``: an alarm for a correct answer. ``caught``: an
-    alarm for an error. ``shares``: the share of images of each shift, "clean" among them; without it, each
-    image of the run counts the same.
+    alarm for an error. ``shares``: the share of images of each shift, "clean" and "ood" among them; without
+    it, each image of the run counts the same.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

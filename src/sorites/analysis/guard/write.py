@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -129,8 +130,12 @@ def write_guard(options: GuardOptions) -> GuardRecord:
     table = read(folder)
     model = chosen_model(table, folder, options.model)
     images = scored_images(table, folder, model, scorer)
-    chosen = choose(as_scored(images.filter(pl.col("half") == 0)))
     held_out = images.filter(pl.col("half") == 1)
+    if not held_out["clean"].any():
+        raise SoritesError(f"{folder} has no scores of {scorer} for clean in-distribution images")
+    chosen = choose(as_scored(images.filter(pl.col("half") == 0)))
+    if not math.isfinite(chosen.threshold):
+        raise SoritesError(f"{options.at}: the threshold would be {chosen.threshold}, a score of {scorer}")
     parts = _parts(options.run, folder, model, scorer)
     graph, preparation, classes = _graph(parts)
     kept = _kept_outputs(folder, model, images.filter("clean"))
