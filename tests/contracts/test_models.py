@@ -20,8 +20,9 @@ from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
 from sorites.evaluation.predict import wrong_boxes
 
-# Large networks, and models that fetch or fit something when the cache is empty.
-SLOW = {"cifar6", "hf", "lite1", "lite2", "openvino", "picodet"}
+# Large networks, models that fetch or fit something when the cache is empty, and those of libraries that only
+# the slow tests install.
+SLOW = {"cifar6", "hf", "lite1", "lite2", "openvino", "picodet", "tflite"}
 _loaded: dict[str, Model] = {}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sorites.core import source, specs
+from sorites.core import model, source, specs
 from sorites.core.errors import UnknownName
 
 
@@ -43,3 +43,14 @@ def test_a_bare_path_is_answered_with_its_spec(tmp_path: Path) -> None:
         source(str(tmp_path))
     assert f"folder:{tmp_path}" in str(raised.value)
     assert raised.value.fields["suggestions"] == ()
+
+
+def test_a_path_that_does_not_exist_is_not_compared_with_names() -> None:
+    with pytest.raises(UnknownName, match="There is no such file or folder") as raised:
+        source("animals/vall")
+    assert raised.value.fields["suggestions"] == ()
+    with pytest.raises(UnknownName, match=r"Pass hf:google/vit-base@main"):
+        model("google/vit-base")
+    # A name of a plug-in is near.
+    with pytest.raises(UnknownName, match=r"tflite:boxes\.tflite"):
+        model("boxes.keras")

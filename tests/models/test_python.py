@@ -19,6 +19,7 @@ from torch import nn
 from sorites import core
 from sorites.core import ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.labels import imagenet
 from sorites.models.python import as_model
 
 _numbers = itertools.count()
@@ -209,3 +210,22 @@ def test_code_that_calls_exit_is_an_error(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(SoritesError, match=r"it calls sys\.exit\(0\)|raised SystemExit: 0"):
         core.model(f"python:{name}:make")
+
+
+def test_a_function_declares_its_classes(written: Callable[[str], str]) -> None:
+    module = written("""
+        import numpy as np
+        def predict(images):
+            return np.zeros((len(images), 1000), np.float32)
+        def two(images):
+            return np.zeros((len(images), 2), np.float32)
+        predict.sorites = {"labels": "imagenet"}
+        two.sorites = {"labels": ["cat", "dog"]}
+        def wrong(images):
+            return two(images)
+        wrong.sorites = {"labels": "cats"}
+    """)
+    assert core.model(f"python:{module}:predict").labels == imagenet().ids
+    assert core.model(f"python:{module}:two").labels == ("cat", "dog")
+    with pytest.raises(SoritesError, match="a list of class names"):
+        core.model(f"python:{module}:wrong")

@@ -27,6 +27,16 @@ class Darker:
         return np.clip(moved, 0, 255).astype(np.uint8)
 
 
+class Same:
+    """A transform that ignores its parameter."""
+
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+    def __call__(self, image: np.ndarray) -> np.ndarray:
+        return image
+
+
 def test_a_transform_of_user_code() -> None:
     name = f"transform:{__name__}:Darker?theta=by&values=0,10,20,40"
     assert name in SHIFTS
@@ -47,6 +57,11 @@ def test_a_transform_of_user_code() -> None:
 def test_a_wrong_spec_is_refused(query: str) -> None:
     with pytest.raises(SoritesError, match="transform:"):
         sorites.shift(f"transform:{__name__}:Darker?{query}")
+
+
+def test_a_transform_that_changes_nothing_is_refused() -> None:
+    with pytest.raises(SoritesError, match="must change the image more"):
+        sorites.shift(f"transform:{__name__}:Same?theta=by&values=3")
 
 
 def test_values_that_fall_are_numbered() -> None:

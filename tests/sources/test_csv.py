@@ -50,6 +50,13 @@ def test_columns_can_be_named(folder: Path) -> None:
     assert [one.label for one in source(spec, labels=CLASSES)] == [1]
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_separators_and_capitals_do_not_matter(folder: Path, separator: str) -> None:
+    rows = [("Path", " Label "), ("images/0.png", "dog"), ("images/1.png", "cat")]
+    spec = listed(folder, "\n".join(separator.join(row) for row in rows))
+    assert [one.label for one in source(spec, labels=CLASSES)] == [1, 0]
+
+
 def test_columns_that_could_be_labels_are_told(folder: Path) -> None:
     with pytest.warns(Notice) as told:
         (sample,) = source(listed(folder, "file,animal,split\nimages/0.png,dog,val\n"), labels=CLASSES)

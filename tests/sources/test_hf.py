@@ -86,6 +86,13 @@ def test_an_image_folder_with_metadata(tmp_path: Path) -> None:
     assert len(sorites.source(f"hf:{tmp_path}?split=train", space)) == 2
 
 
+def test_an_image_folder_with_metadata_in_parquet(tmp_path: Path) -> None:
+    rows = [{"file_name": png(i, tmp_path).name, "label": NAMES[i]} for i in range(3)]
+    pl.DataFrame(rows).write_parquet(tmp_path / "metadata.parquet")
+    source = sorites.source(f"hf:{tmp_path}", labels(NAMES))
+    assert [(sample.id, sample.label) for sample in source] == [("0.png", 0), ("1.png", 1), ("2.png", 2)]
+
+
 def test_parquet_with_paths(tmp_path: Path) -> None:
     cells = [
         {"bytes": None, "path": str(png(i, tmp_path / "images").relative_to(tmp_path))} for i in range(3)

@@ -162,6 +162,36 @@ def test_classes_of_a_file_and_real_labels(tmp_path: Path) -> None:
     assert (first.right, second.right) == ({281, 282}, frozenset())
 
 
+def test_folders_of_objectnet(tmp_path: Path) -> None:
+    """Its folders are not always called like the classes of its mapping, and its images have a border."""
+    for folder in ("coffee_french_press", "drying_rack_for_dishes"):
+        photo(tmp_path / "images" / folder / "1.png", 90)
+    mapping = {"Coffee/French press": "espresso maker", "Drying rack for plates": "plate rack"}
+    (tmp_path / "map.json").write_text(json.dumps(mapping))
+    spec = f"variants:{tmp_path / 'images'}?classes={tmp_path / 'map.json'}"
+    with pytest.warns(Notice) as told:
+        (only,) = sorites.source(spec)
+    assert only.label == imagenet().find("espresso maker")
+    codes = {
+        notice.message.code: str(notice.message) for notice in told if isinstance(notice.message, Notice)
+    }
+    assert "drying rack for plates" in codes["names_without_folders"]
+    assert "drying_rack_for_dishes" in codes["classes_left_out"]
+
+    (tmp_path / "folders.json").write_text('{"drying_rack_for_dishes": "Drying rack for plates"}')
+    both = sorites.source(f"{spec}&folders={tmp_path / 'folders.json'}&trim=2")
+    assert [sample.label for sample in both] == [only.label, imagenet().find("plate rack")]
+    assert np.array_equal(both.samples[0].load(), only.load()[2:-2, 2:-2])
+    for wrong in ("&trim=0", f"&folders={tmp_path / 'none.json'}"):
+        with pytest.raises(SoritesError):
+            sorites.source(spec + wrong)
+    with pytest.raises(SoritesError, match="pass that, too"):
+        sorites.source(f"variants:{tmp_path / 'images'}?folders={tmp_path / 'folders.json'}")
+    photo(tmp_path / "c" / "fog" / "1" / CAT / "1.png", 90)
+    with pytest.raises(SoritesError, match="class folders"):
+        sorites.source(f"variants:{tmp_path / 'c'}?trim=2")
+
+
 @pytest.mark.parametrize(("name", "count", "some"), [
     ("imagenet-a", 200, "n01498041"), ("imagenet-r", 200, "n01443537"), ("imagenet-100", 100, "n02869837"), ("imagenet-200", 200, "n01443537"),
 ])  # fmt: skip

@@ -21,7 +21,8 @@ from typing import Any, Generic, TypeVar
 from sorites.core.compute.torch_tools import with_torchvision
 from sorites.core.errors import Notice, SoritesError, UnknownName, exit_message
 from sorites.core.messages import command
-from sorites.core.specs import spec_of_path
+from sorites.core.specs import is_like_a_path, spec_of_path
+from sorites.io.paths import exists
 
 T = TypeVar("T")
 # What the specs of user code begin with.
@@ -167,11 +168,15 @@ class Registry(Generic[T]):
         """Return the error about an unknown name, with the spec to type if there is one."""
         if spec := spec_of_path(self.kind, name):
             return UnknownName(self.kind, name, (), f"For a path, pass {spec}")
-        unknown = UnknownName(self.kind, name, self._objects, f"See {command('list', f'{self.kind}s')}.")
+        see, is_path = f"See {command('list', f'{self.kind}s')}.", is_like_a_path(self.kind, name)
+        unknown = UnknownName(self.kind, name, () if is_path else self._objects, see)
         if unknown.fields["suggestions"]:
             return unknown
-        found = next(filter(None, (guess(name) for guess in self._guesses)), None)
-        return UnknownName(self.kind, name, (), f"Pass {found}") if found else unknown
+        if found := next(filter(None, (guess(name) for guess in self._guesses)), None):
+            return UnknownName(self.kind, name, (), f"Pass {found}")
+        if is_path and not exists(Path(name)):
+            return UnknownName(self.kind, name, (), f"There is no such file or folder. {see}")
+        return unknown
 
     def __contains__(self, name: str) -> bool:
         """Return whether ``get`` finds a plug-in of this name; user code is found if its name says so."""

@@ -132,6 +132,16 @@ def spec_of_path(kind: str, text: str) -> str | None:
     return None if spec is None else spec.format(text)
 
 
+def is_like_a_path(kind: str, text: str) -> bool:
+    """Return whether what was given as a spec looks like a path: it has a separator or a suffix.
+
+    Example:
+        >>> is_like_a_path("source", "animals/val"), is_like_a_path("source", "stampz")
+        (True, False)
+    """
+    return kind in _FILES and ("/" in text or os.sep in text or bool(Path(text).suffix))
+
+
 _TYPE_NAMES: Mapping[Any, str] = {
     str: "text",
     float: "a number",

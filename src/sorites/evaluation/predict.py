@@ -23,6 +23,7 @@ from sorites.core import Box, ImageU8, Model, Outputs, Sample, Scorer
 from sorites.core.compute.passes import Call, Inputs, SharedInputs, copied
 from sorites.core.compute.torch_tools import free_memory
 from sorites.core.errors import BatchTooLarge, Notice, SoritesError, as_utf8
+from sorites.core.labels import imagenet
 from sorites.core.messages import option
 from sorites.core.table import SCHEMA
 from sorites.evaluation.box_scores import (
@@ -817,6 +818,17 @@ def _classify(
     ]
 
 
+def _naming_classes(plan: Plan, logit_count: int) -> str:
+    """Return how to name the classes of a model with this number of logits."""
+    whole = imagenet().ids
+    if logit_count == len(whole) and set(plan.labels.ids) <= set(whole):
+        return (
+            'if they are those of ImageNet, declare it so that the others are masked: {"labels": "imagenet"},'
+            " in the JSON file beside an ONNX file, or as the attribute sorites of your own code"
+        )
+    return f"name its classes with {option('labels', 'FILE')}"
+
+
 def try_models(plan: Plan) -> dict[str, Outputs]:
     """Evaluate a grey image with every model and scorer, so that a broken one is reported before any work is
     done.
@@ -836,10 +848,8 @@ def try_models(plan: Plan) -> dict[str, Outputs]:
         logit_count = 0 if outputs.logits is None else outputs.logits.shape[1]
         label_count = len(plan.labels) if model.labels is None else len(model.labels)
         if model.output == "label" and logit_count != label_count:
-            raise SoritesError(
-                f"{name} gives {logit_count} logits for {label_count} labels; name its classes with"
-                f" {option('labels', 'FILE')}"
-            )
+            hint = _naming_classes(plan, logit_count)
+            raise SoritesError(f"{name} gives {logit_count} logits for {label_count} labels; {hint}")
         for scorer in plan.scorers:
             try_scorer(scorer, plan.scorers[scorer], model, outputs, GREY)
         outputs_by_model[name] = outputs

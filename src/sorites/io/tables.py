@@ -30,6 +30,27 @@ def csv(path: Path, expected: str = "", **options: Any) -> pl.DataFrame:
     return _read(path, expected, lambda: pl.read_csv(path, **{"infer_schema": False, **options}, glob=False))
 
 
+# Characters that separate fields: comma, and those of spreadsheets in other languages.
+SEPARATORS = (",", ";", "\t")
+# The longest header of a CSV file, in bytes.
+MAX_HEADER = 1 << 16
+
+
+def listing(path: Path, expected: str = "") -> pl.DataFrame:
+    """Return a CSV file with every cell as text; its fields are separated by commas, semicolons or tabs,
+    whichever its header has most of.
+    """
+    return _read(
+        path, expected, lambda: pl.read_csv(path, infer_schema=False, separator=_separator(path), glob=False)
+    )
+
+
+def _separator(path: Path) -> str:
+    with path.open("rb") as file:
+        header = file.readline(MAX_HEADER)
+    return max(SEPARATORS, key=lambda each: header.count(each.encode()))
+
+
 def parquet(path: Path, expected: str = "", columns: Iterable[str] | None = None) -> pl.DataFrame:
     """Return a parquet file, or some of its columns."""
 

@@ -9,12 +9,14 @@
    returns one result per image in one of the formats of ``sorites.models.detectors.forms``; whether a
    callable is a detector is determined once, with a grey image, when it is loaded.
 
-The version of a callable, or of a Model without a version, is ``version`` in its attribute ``sorites`` (a
-dict). Without it, the version is computed from the arrays, tensors and torch modules among its attributes,
-the file that declares it and the local files that one imports, and its outputs for three trial images.
+The attribute ``sorites`` of a callable is a dict: ``labels`` are its classes in the order of the logits, a
+list or ``"imagenet"`` (default: those of the suite). Its version, or that of a Model without a version, is
+``version`` there. Without it, the version is computed from the arrays, tensors and torch modules among its
+attributes, the file that declares it and the local files that one imports, and its outputs for three trial
+images.
 
 A torch module gets the usual ImageNet preprocessing at 224 px unless it has an attribute ``sorites``, a
-dict with keys of ``sorites.models.preprocess.Input``, ``labels`` and ``version``; it maps normalised
+dict with keys of ``sorites.models.preprocess.Input``, ``labels`` and ``version`` as above; it maps normalised
 N x 3 x H x W to logits or (logits, features).
 """
 
@@ -33,6 +35,7 @@ from numpy.typing import NDArray
 from sorites.core import Model, Outputs, add_model
 from sorites.core.compute.torch_tools import with_torchvision
 from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet
 from sorites.core.registry import load_object
 from sorites.models.detectors.forms import with_boxes
 from sorites.models.export import checked
@@ -66,8 +69,24 @@ def as_model(name: str, obj: Any) -> Model:
             f"model {name}: expected a Model, a torch module or a callable, got {type(obj).__name__}"
         )
     model = with_boxes(Model(name, checked(name, _as_forward(name, obj)), one_caller=True), obj)
-    version = dict(getattr(obj, "sorites", {})).get("version")
+    declared = dict(getattr(obj, "sorites", {}))
+    if model.output == "label":
+        model = replace(model, labels=_labels(name, declared.get("labels")))
+    version = declared.get("version")
     return with_version(model, obj) if version is None else settle_scale(replace(model, version=str(version)))
+
+
+def _labels(name: str, declared: Any) -> tuple[str, ...] | None:
+    """Return the classes that user code declares, in the order of its logits."""
+    if declared is None:
+        return None
+    ids = imagenet().ids if declared == "imagenet" else declared
+    if not isinstance(ids, list | tuple) or not all(isinstance(one, str) for one in ids):
+        raise SoritesError(
+            f'model {name}, its .sorites: expected labels to be a list of class names, or "imagenet", got'
+            f" {str(declared)[:60]}"
+        )
+    return tuple(ids)
 
 
 def _is_module(obj: Any) -> bool:
@@ -108,7 +127,7 @@ def _from_module(name: str, module: Any) -> Model:
     config = dict(getattr(module, "sorites", {}))
     labels, version = config.pop("labels", None), config.pop("version", None)
     wants = Input.read(config, f"model {name}, its .sorites")
-    model = torch_model(name, copy.deepcopy(module).cpu(), wants, labels)
+    model = torch_model(name, copy.deepcopy(module).cpu(), wants, _labels(name, labels))
     described = {**model.input, **wants.assumed}
     return replace(model, input=described, version=model.version if version is None else str(version))
 

@@ -11,7 +11,8 @@ from sorites.core.messages import option
 
 
 def named(file: str | Path, columns: Iterable[str], asked: str | None, defaults: Iterable[str]) -> str | None:
-    """Return the column that was asked for, otherwise the first default that exists, or None.
+    """Return the column that was asked for, otherwise the first default that exists, or None. Case and spaces
+    around the names of defaults do not matter.
 
     Raises:
         SoritesError: The column that was asked for does not exist.
@@ -19,7 +20,9 @@ def named(file: str | Path, columns: Iterable[str], asked: str | None, defaults:
     known = list(columns)
     if asked is not None and asked not in known:
         raise SoritesError(f"{file} has no column {asked}; it has {', '.join(known)}")
-    return asked or next((name for name in defaults if name in known), None)
+    plain = {name.strip().lower(): name for name in reversed(known)}
+    found = (name if name in known else plain.get(name.lower()) for name in defaults)
+    return asked or next(filter(None, found), None)
 
 
 def note_no_labels(spec: str, columns: Iterable[str], others: Iterable[str]) -> None:

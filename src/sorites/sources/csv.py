@@ -33,14 +33,15 @@ def csv(path: str | None, labels: Labels) -> Sequence[Sample]:
     """Read the images that a CSV file lists: a path and a label per row.
 
     ``path`` is the file, with the options ``?image=COLUMN&label=COLUMN&split=NAME&attrs=COLUMN,COLUMN``.
-    Paths are absolute or relative to the folder of the file. A label is a class name, a class id or an index;
-    an empty cell or -1 means that the image has none. ``split`` keeps the rows of that split. ``attrs`` are
-    columns of attributes, by which metrics can group. The id of a sample is its path as written.
+    Fields are separated by commas, semicolons or tabs. Paths are absolute or relative to the folder of the
+    file. A label is a class name, a class id or an index; an empty cell or -1 means that the image has none.
+    ``split`` keeps the rows of that split. ``attrs`` are columns of attributes, by which metrics can group.
+    The id of a sample is its path as written.
     """
     options = {"image": (), "label": (), "split": (), "attrs": ()}
     place, given = split_options("csv", path, options)
     file = path_of(place)
-    frame = tables.csv(file, "a CSV file with a header and one row per image").fill_null("")
+    frame = tables.listing(file, "a CSV file with a header and one row per image").fill_null("")
     return packed(_samples(_rows(file, frame, given), file, labels))
 
 

@@ -89,3 +89,15 @@ def test_fiftyone_samples_are_the_images_with_their_answers(run: sorites.Run, tm
         wrong = rows.filter(~pl.col("correct"))["severity"].to_list()
         found = {s["tiny_failure_severity"] for s in samples if s["original"] == original and s["severity"]}
         assert found == {wrong[0] if wrong else None}
+
+
+def test_models_have_fields_of_their_own_in_fiftyone(tiny: Any, photos: Path, tmp_path: Path) -> None:
+    """The name of a model may be that of a field, or equal another one without its signs."""
+    names = ["original", "a.b", "a-b"]
+    suite = Suite(name="small", source=f"folder:{photos}", shifts=("gaussian_noise",), models=())
+    models = {name: tiny() for name in names}
+    run = sorites.run(suite, models=models, limit=2, out=tmp_path / "run", levels=[1])
+    out = sorites.export(run, "fiftyone", out=tmp_path / "fo")
+    (first, *_) = json.loads((out / "samples.json").read_text())["samples"]
+    assert isinstance(first["original"], str)
+    assert {first[field]["_cls"] for field in ("original_2", "a_b", "a_b_2")} == {"Classification"}

@@ -9,9 +9,11 @@ needs a download.
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,21 @@ COLUMNS = (
     "boxes",
     "error",
     "valid",
+)
+# Fields of every sample, which no model may take.
+FIELDS = (
+    "id",
+    "filepath",
+    "tags",
+    "metadata",
+    "created_at",
+    "last_modified_at",
+    "original",
+    "shift",
+    "severity",
+    "level",
+    "ground_truth",
+    "params",
 )
 UNPROVED = "Written after the reader of FiftyOne, not loaded by FiftyOne itself."
 
@@ -89,9 +106,9 @@ def _rows(task: Exporting) -> dict[str, list[Cell]]:
     table = read(task.folder).filter(~pl.col("probe").fill_null(False))
     if task.models:
         table = table.filter(pl.col("model").is_in(list(task.models)))
-    found: dict[str, list[Cell]] = {}
+    fields, found = field_names(task.record.models), dict[str, list[Cell]]()
     for row in table.select(COLUMNS).collect(engine="streaming").iter_rows(named=True):
-        found.setdefault(row["image_id"], []).append(row)
+        found.setdefault(row["image_id"], []).append({**row, "field": fields[row["model"]]})
     return found
 
 
@@ -127,14 +144,16 @@ def _sample(file: str, shot: Shot, answers: Sequence[Cell], names: Labels, failu
         made |= _answer(row, shot, names)
         key = (row["model"], shot.sample.id, shot.shift)
         if row["output"] == "label" and key in failures:
-            made[f"{field_name(row['model'])}_failure_severity"] = failures[key]
+            made[f"{row['field']}_failure_severity"] = failures[key]
     return made
 
 
 def _answer(row: Cell, shot: Shot, names: Labels) -> Cell:
-    field = field_name(row["model"])
+    field = row["field"]
     if row["output"] == "ood":
-        return {f"{field}_{field_name(row['scorer'])}": row["score"]}
+        score = row["score"]
+        known = score is not None and math.isfinite(score)  # JSON has no infinity
+        return {f"{field}_{field_name(row['scorer'])}": score if known else None}
     if row["error"] is not None:
         return {f"{field}_error": row["error"]}
     if row["output"] == "boxes":
@@ -171,6 +190,21 @@ def field_name(name: str) -> str:
         'timm_resnet18_a_b'
     """
     return re.sub(r"\W", "_", name).lstrip("_0123456789") or "model"
+
+
+def field_names(models: Iterable[str]) -> dict[str, str]:
+    """Return the field of each model, distinct from each other and from the fields of samples.
+
+    Example:
+        >>> field_names(["lite0", "a.b", "a-b", "original"])
+        {'lite0': 'lite0', 'a.b': 'a_b', 'a-b': 'a_b_2', 'original': 'original_2'}
+    """
+    found: dict[str, str] = {}
+    for model in models:
+        first = field_name(model)
+        numbered = (first if n == 1 else f"{first}_{n}" for n in itertools.count(1))
+        found[model] = next(field for field in numbered if field not in (*FIELDS, *found.values()))
+    return found
 
 
 def _png(image: ImageU8) -> bytes:

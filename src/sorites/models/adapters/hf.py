@@ -11,6 +11,7 @@ with a revision (``@main``, a tag or a commit) is downloaded from the hub.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from sorites.core import Backend, Head, ImageU8, Model, Outputs, add_model
+from sorites.core import MODELS, Backend, Head, ImageU8, Model, Outputs, add_model
 from sorites.core.compute.arithmetic import reproducible
 from sorites.core.compute.torch_tools import compute_options, device_of, import_with_torchvision, one_thread
 from sorites.core.errors import SoritesError
@@ -47,6 +48,9 @@ TASKS = {
 PRECISIONS = ("float32", "bfloat16", "float16")
 # The names that transformers gives to classes without names.
 UNNAMED = "LABEL_"
+# A name on the hub: owner and model, without the suffix of a file.
+_ON_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,11}$")
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,16 @@ def hf(argument: str | None) -> Model:
     loaded.network.to(device)
     make = _classifier if loaded.task == "ForImageClassification" else _detector
     return make(name, loaded, version, backend)
+
+
+def _guess(name: str) -> str | None:
+    """Return the spec of a bare name of the hub: ``google/vit`` is ``hf:google/vit@main``."""
+    if not _ON_HUB.fullmatch(name) or _SUFFIX.search(name):
+        return None
+    return f"hf:{name}@main for a model of the hub"
+
+
+MODELS.add_guess(_guess)
 
 
 def _load(library: Any, argument: str | None) -> Loaded:

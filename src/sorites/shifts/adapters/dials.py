@@ -13,6 +13,8 @@ from sorites.core.errors import SoritesError
 
 # A difference of means that is smaller than this share of the largest one is rounding, not an order.
 TOLERANCE = 0.01
+# The least mean change of an image that is more than rounding; a step of 8 bits is 0.004.
+LEAST_CHANGE = 1e-5
 SIDE = 96
 
 
@@ -76,7 +78,7 @@ def check_order(shift: Shift) -> None:
     changes = [float(np.abs(each - image).mean()) for each in moved]
     least = TOLERANCE * max(changes)
     falls = any(after < before - least for before, after in itertools.pairwise(changes))
-    if falls or changes[-1] <= changes[0] * (len(changes) > 1) or max(changes) == 0:
+    if falls or changes[-1] <= changes[0] * (len(changes) > 1) or max(changes) < LEAST_CHANGE:
         listed = ", ".join(f"{change:.4g}" for change in changes)
         raise SoritesError(
             f"shift {shift.name}: a higher severity must change the image more, but the mean absolute"

@@ -3,7 +3,7 @@
     DIR/dataset_dict.json, DIR/test/state.json, DIR/test/data-00000-of-00001.arrow    DatasetDict.save_to_disk
     DIR/state.json, DIR/data-00000-of-00001.arrow                                     Dataset.save_to_disk
     DIR/data/test-00000-of-00001.parquet                                              a dataset of the hub
-    DIR/test/metadata.jsonl (or .csv), DIR/test/0001.png                              imagefolder
+    DIR/test/metadata.jsonl (.csv, .parquet), DIR/test/0001.png                       imagefolder
 
 Class names come from the features of the dataset. Images in Arrow files are read in place.
 """
@@ -37,7 +37,7 @@ from sorites.sources.columns import named, note_no_labels
 OPTIONS: Mapping[str, Sequence[str]] = {"split": (), "image": (), "label": (), "attrs": ()}
 # What the names of files and folders of a split begin with.
 SPLITS = ("train", "training", "validation", "valid", "val", "dev", "test", "testing", "eval", "evaluation")
-METADATA = ("metadata.jsonl", "metadata.csv")
+METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 FILE_NAME = "file_name"
 LABELS = ("label", "labels", "class", "category", "target", "class_name", "fine_label")
 
@@ -205,7 +205,7 @@ def _finder(file: Path, names: Sequence[str], labels: Labels) -> Callable[[Any],
 def _parquet_parts(root: Path) -> Iterator[Part]:
     for folder in (root, *subfolders(root)):
         for entry in entries(folder):
-            if entry.name.endswith(parquet.SUFFIX) and entry.name != "metadata.parquet":
+            if entry.name.endswith(parquet.SUFFIX) and entry.name not in METADATA:
                 split = _split_of(entry.name) or ("" if folder == root else _split_of(folder.name))
                 yield Part(split, functools.partial(_parquet_samples, entry.path))
 
@@ -256,6 +256,8 @@ def _listed(root: Path, file: Path, given: Columns, labels: Labels) -> Iterator[
 def _metadata(file: Path) -> list[dict[str, Any]]:
     if file.suffix == ".csv":
         return tables.csv(file, "a CSV file with a header and one row per image").fill_null("").to_dicts()
+    if file.suffix == parquet.SUFFIX:
+        return tables.parquet(file, "a parquet file with one row per image").to_dicts()
     rows = []
     for number, line in enumerate(lines(file, "one JSON object per line"), 1):
         if line.strip():

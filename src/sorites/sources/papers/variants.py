@@ -39,7 +39,7 @@ from sorites.io.resizing import frame
 from sorites.sources.cifar import CLASSES
 
 OPTIONS: Mapping[str, Sequence[str]] = dict.fromkeys(
-    ("name", "clean", "resize", "crop", "jpeg", "classes", "real", "severities"), ()
+    ("name", "clean", "resize", "crop", "jpeg", "trim", "classes", "folders", "real", "severities"), ()
 )
 SEVERITIES = 5
 LABELS_FILE = "labels.npy"
@@ -47,6 +47,8 @@ LABELS_FILE = "labels.npy"
 MASKED = ("imagenet-a", "imagenet-r")
 # Folders above those of corruptions, such as the groups of ImageNet-C (blur, digital, noise, weather).
 MAX_GROUPS = 2
+# The widest border that is cut off, in px.
+MAX_TRIM = 64
 # The number of an image of ImageNet's validation set, by which the ReaL labels are ordered.
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
 _WNID = re.compile(r"n\d{8}")
@@ -61,6 +63,7 @@ class Classes:
     Attributes:
         labels: The label space of the suite.
         mapping: Classes by folder name, if a file declares them.
+        folders: The names in ``mapping`` of folders that are called otherwise, if a file has them.
         real: The ReaL labels of ImageNet's validation images in order, if a file has them.
         absent: The folders that were left out.
         known: The labels of each folder that was read.
@@ -68,6 +71,7 @@ class Classes:
 
     labels: Labels
     mapping: Mapping[str, frozenset[int]] | None = None
+    folders: Mapping[str, str] = field(default_factory=dict)
     real: Sequence[Sequence[int]] | None = None
     absent: dict[str, None] = field(default_factory=dict)
     known: dict[str, frozenset[int]] = field(default_factory=dict)
@@ -82,7 +86,7 @@ class Classes:
 
     def _found(self, folder: str, where: Path) -> frozenset[int]:
         if self.mapping is not None:
-            return self.mapping.get(_plain(folder), frozenset())
+            return self.mapping.get(self._mapped_name(folder), frozenset())
         # Numbers are those of ImageNet, also if the suite has a subset of its classes.
         position = parse_integer(folder)
         whole = imagenet()
@@ -98,6 +102,14 @@ class Classes:
                     " classes."
                 ) from None
         return frozenset() if found is None else frozenset({found})
+
+    def _mapped_name(self, folder: str) -> str:
+        return self.folders.get(_plain(folder), _plain(folder))
+
+    def without_folder(self) -> list[str]:
+        """Return the names in ``mapping`` of which no folder was read."""
+        read = {self._mapped_name(folder) for folder in self.known}
+        return [name for name in self.mapping or () if name not in read]
 
     def sample(self, id_: str, image: ImageRef, accepted: frozenset[int], framed: bool) -> Sample:
         """Return a clean sample with its label, or with its ReaL labels."""
@@ -115,7 +127,8 @@ class Classes:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[\s_\-]+", " ", name).strip().lower()
+    """Normalise a name: case, spaces and signs do not distinguish folders."""
+    return re.sub(r"[\W_]+", " ", name.replace("'", "")).strip().lower()
 
 
 @add_source
@@ -126,14 +139,16 @@ def variants(path: str | None, labels: Labels) -> Sequence[Sample]:
     folders (default: the name of the folder; ``clean`` for the original images). ``clean`` is the folder (for
     arrays, the .npy file) of the original images; ``resize``, ``crop`` and ``jpeg`` (a quality) are applied
     to these, in that order, where the variants were made and stored that way. ``severities`` keeps some, such
-    as 1,3,5. ``classes`` is a JSON file of folder names and classes, and ``real`` that of the ReaL labels.
-    Classes of ImageNet that the suite does not have are left out and counted.
+    as 1,3,5. ``trim`` cuts off a border of the images of class folders, in px. ``classes`` is a JSON file of
+    folder names and classes, ``folders`` one of folders and their names in ``classes`` where these differ,
+    and ``real`` that of the ReaL labels. Classes of ImageNet that the suite does not have are left out and
+    counted.
     """
     place, given = split_options("variants", path, OPTIONS)
     root = path_of(place)
     if not is_dir(root):
         raise SoritesError(f"the variants source reads folders, but {root} is not one")
-    classes = Classes(labels, _mapping(given, labels), _real_labels(given))
+    classes = Classes(labels, _mapping(given, labels), _folders(given), _real_labels(given))
     levels = _levels(given)
     read = _stacks if is_file(root / LABELS_FILE) else _trees
     samples = packed(_counted(read(root, given, levels, classes), classes, root))
@@ -148,12 +163,25 @@ def variants(path: str | None, labels: Labels) -> Sequence[Sample]:
 def _counted(samples: Iterator[Sample], classes: Classes, root: Path) -> Iterator[Sample]:
     yield from samples
     _note_mask(classes, root)
+    _note_names(classes, root)
     if classes.absent:
         first, count = next(iter(classes.absent)), len(classes.absent)
         text = (
             f"{root}: {count} class folders have none of the suite's classes and are left out, first {first}"
         )
         warnings.warn(Notice(text, code="classes_left_out", count=count), stacklevel=2)
+
+
+def _note_names(classes: Classes, root: Path) -> None:
+    """Tell that names in the file of classes have no folder: the folders may be called otherwise."""
+    names = classes.without_folder()
+    if names:
+        text = (
+            f"{root} has no folders for {len(names)} of the {len(classes.mapping or ())} names in the file of"
+            f" classes, first {names[0]!r}. If they are called otherwise, pass ?folders=FILE with a JSON"
+            " object of folders and names."
+        )
+        warnings.warn(Notice(text, code="names_without_folders", count=len(names)), stacklevel=2)
 
 
 def _note_mask(classes: Classes, root: Path) -> None:
@@ -201,6 +229,22 @@ def _mapping(given: Mapping[str, str], labels: Labels) -> dict[str, frozenset[in
     if not any(mapping.values()):
         raise SoritesError(f"{file}: none of its classes is among the labels")
     return mapping
+
+
+def _folders(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the names in the file of classes by folder name."""
+    if "folders" not in given:
+        return {}
+    file, expected = (
+        path_of(given["folders"]),
+        "a JSON object of folders and their names in the file of classes",
+    )
+    if "classes" not in given:
+        raise SoritesError(f"variants: folders={file} names the folders of ?classes=FILE; pass that, too")
+    content = json_file(file, expected)
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content.values()):
+        raise SoritesError(f"{file}: expected {expected}")
+    return {_plain(folder): _plain(name) for folder, name in content.items()}
 
 
 def _real_labels(given: Mapping[str, str]) -> list[list[int]] | None:
@@ -262,6 +306,7 @@ def _trees(
 ) -> Iterator[Sample]:
     corruptions = list(_corruptions(root))
     if corruptions:
+        _refuse_trim(given)
         yield from _clean_folder(given, classes, framed=True)
         for folder, family in corruptions:
             yield from _corrupted(folder, family, levels, classes)
@@ -270,7 +315,7 @@ def _trees(
     plain = _has_images(root)
     for folder in [root] if plain else subfolders(root):
         name = given.get("name", folder.name) if plain else folder.name
-        yield from _named(folder, as_utf8(name), classes)
+        yield from _named(folder, as_utf8(name), classes, _number(given, "trim", 1, MAX_TRIM))
 
 
 def _corruptions(folder: Path, depth: int = 0) -> Iterator[tuple[Path, str]]:
@@ -328,11 +373,28 @@ def _corrupted(
             yield replace(clean, shift=as_utf8(folder.name), setting=setting, family=family)
 
 
-def _named(folder: Path, name: str, classes: Classes) -> Iterator[Sample]:
+def _named(folder: Path, name: str, classes: Classes, trim: int | None) -> Iterator[Sample]:
     for id_, file, accepted in _images(folder, classes):
-        sample = classes.sample(id_, FileRef(str(file)), accepted, framed=False)
+        image: ImageRef = FileRef(str(file))
+        if trim is not None:
+            image = Generated(_trimmed, (image, trim), 1)
+        sample = classes.sample(id_, image, accepted, framed=False)
         yield (
             sample if name == CLEAN else replace(sample, shift=name, setting=Setting(None, {"variant": name}))
+        )
+
+
+def _trimmed(image: ImageRef, by: int) -> ImageU8:
+    pixels = image.load()
+    if min(pixels.shape[:2]) <= 2 * by:
+        raise BadImage(f"an image of {pixels.shape[1]} x {pixels.shape[0]} px has no border of {by} px")
+    return np.ascontiguousarray(pixels[by:-by, by:-by])
+
+
+def _refuse_trim(given: Mapping[str, str]) -> None:
+    if "trim" in given:
+        raise SoritesError(
+            "variants: trim is for class folders (ObjectNet), not for corruptions; leave it out"
         )
 
 
@@ -362,6 +424,7 @@ def _refuse_step(step: Step) -> None:
 def _stacks(
     root: Path, given: Mapping[str, str], levels: frozenset[int] | None, classes: Classes
 ) -> Iterator[Sample]:
+    _refuse_trim(given)
     numbers = _array(root / LABELS_FILE)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) % SEVERITIES:
         raise SoritesError(
