@@ -21,6 +21,7 @@ from sorites.core.rng import digest, rng_for
 from sorites.evaluation.live import Dial, Turned, dial
 from sorites.evaluation.plan import Plan
 from sorites.metrics.detection.at_confidence import CONFIDENCE
+from sorites.reports.components.severities import reading_of_shift
 
 # Dropped images that are kept, and their largest size in bytes.
 MAX_DROPPED, MAX_DROPPED_BYTES = 20, 20 << 20
@@ -100,6 +101,9 @@ def _class_of(plan: Plan, sample: Sample) -> str | None:
 def turned(of: Dial, severities: Mapping[str, float], models: Sequence[str] = ()) -> dict[str, Any]:
     """Return the image under the dial as a PNG, the answers, the histogram, and the image of a point."""
     about = {"severities": dict(severities), **described(of, of.turn(severities, models))}
+    about["words"] = {
+        name: reading_of_shift(of.shift(name)).text(severity) for name, severity in severities.items()
+    }
     if about["error"] is None:
         optical = [(of.shift(name), severity) for name, severity in severities.items() if severity]
         optical = [(shift, severity) for shift, severity in optical if shift.stage == "optics"]
