@@ -38,7 +38,7 @@ from sorites.training.explain.gradcam import heat
 
 @pytest.fixture(scope="module")
 def client(served: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{served}api/", timeout=60) as opened:
+    with httpx.Client(base_url=f"{served}api/", timeout=300) as opened:
         yield opened
 
 
@@ -117,7 +117,8 @@ def test_the_dial_shows_the_pixels_that_the_model_sees(
     fails = client.get(
         "fails", params={"run": key, "image": sample, "shift": "defocus_disk", "model": "coarse"}
     ).json()
-    assert fails.keys() == {"model", "shift", "holds", "fails"}
+    assert fails.keys() == {"model", "shift", "holds", "fails", "holds_words", "fails_words"}
+    assert turned["words"] == {"defocus_disk": "6 px out of focus"}
 
 
 def test_a_dropped_image_can_be_turned(client: httpx.Client, key: str) -> None:
@@ -376,13 +377,13 @@ def test_images_have_their_clean_image_and_severity_in_words(client: httpx.Clien
 def test_ten_users_at_once_are_all_answered(served: str, key: str) -> None:
     """Each user scrolls, filters, opens a trajectory and turns two shifts, all at the same time."""
     queries = [json.dumps({"where": [["conf coarse", "at least", 0.05 * user]]}) for user in range(10)]
-    with httpx.Client(base_url=f"{served}api/", timeout=60) as one:
+    with httpx.Client(base_url=f"{served}api/", timeout=300) as one:
         sample = one.get("shifts", params={"run": key}).json()["samples"][0]["id"]
         expected = [one.get("images", params={"run": key, "q": query}).json() for query in queries]
 
     def work(user: int) -> list[float]:
         taken: list[float] = []
-        with httpx.Client(base_url=f"{served}api/", timeout=60) as mine:
+        with httpx.Client(base_url=f"{served}api/", timeout=300) as mine:
             for step in range(4):
                 at = json.dumps({"defocus_disk": 1.0 + user / 10 + step, "gaussian_noise": 0.1})
                 begun = time.perf_counter()

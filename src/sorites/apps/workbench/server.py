@@ -261,7 +261,7 @@ def _fails(workbench: Workbench, request: Request) -> Any:
         raise SoritesError(f"there is no model {model!r}")
     fixed.pop(shift, None)
     found = dial.failure_severity(shift, model, fixed)
-    return {"model": model, "shift": shift, "holds": found.holds, "fails": found.fails}
+    return turning.failed(dial, model, shift, found)
 
 
 def _map(workbench: Workbench, request: Request) -> Any:

@@ -18,7 +18,7 @@ from sorites.core import SHIFTS, BytesRef, ImageF32, ImageU8, Sample, SettingVal
 from sorites.core.errors import SoritesError
 from sorites.core.labels import class_name
 from sorites.core.rng import digest, rng_for
-from sorites.evaluation.live import Dial, Turned, dial
+from sorites.evaluation.live import Dial, FailureSeverity, Turned, dial
 from sorites.evaluation.plan import Plan
 from sorites.metrics.detection.at_confidence import CONFIDENCE
 from sorites.reports.components.severities import reading_of_shift
@@ -109,6 +109,19 @@ def turned(of: Dial, severities: Mapping[str, float], models: Sequence[str] = ()
         optical = [(shift, severity) for shift, severity in optical if shift.stage == "optics"]
         about["point"] = shown_point(impulse(of, optical)) if optical else None
     return about
+
+
+def failed(of: Dial, model: str, shift: str, found: FailureSeverity) -> dict[str, Any]:
+    """Return where a model begins to fail, also in words."""
+    words = reading_of_shift(of.shift(shift)).text
+    return {
+        "model": model,
+        "shift": shift,
+        "holds": found.holds,
+        "fails": found.fails,
+        "holds_words": None if found.holds is None else words(found.holds),
+        "fails_words": None if found.fails is None else words(found.fails),
+    }
 
 
 def described(of: Dial, made: Turned) -> dict[str, Any]:

@@ -73,9 +73,9 @@ class Turner {
         el("optgroup", { label }, entries.map((entry) => el("option", { value: entry.name }, entry.name)))));
     select.value = name;
     if (!shift) return el("div", { class: "dial" }, select);
-    const output = el("output", { class: "number" }, `${number(this.at[name])} ${shift.unit}`);
+    const output = el("output", { class: "number" }, number(this.at[name]));
     const range = el("input", { type: "range", min: 0, max: shift.top, step: shift.top / 400, value: this.at[name], "aria-label": `${name}, ${shift.unit}`,
-      oninput: () => { this.at[name] = Number(range.value); output.textContent = `${number(this.at[name])} ${shift.unit}`; this.turn(); } });
+      oninput: () => { this.at[name] = Number(range.value); output.textContent = number(this.at[name]); this.turn(); } });
     return el("div", { class: "dial", title: shift.about }, select, range, output, el("small", { class: "soft words", "data-shift": name }, "\u00a0"));
   }
 
@@ -124,15 +124,14 @@ class Turner {
   async bisect() {
     const [shift] = this.names;
     const epoch = this.epoch;
-    const unit = this.shifts.find((entry) => entry.name === shift).unit;
     for (const model of this.models) {
       this.fails[model] = "searching …";
       if (this.last) this.shown(this.last);
       try {
         const found = await get("fails", { run: this.run, image: this.image, at: this.at, shift, model });
         if (epoch !== this.epoch) return;
-        this.fails[model] = found.fails === null ? `does not fail up to ${number(found.holds)} ${unit}` :
-          found.holds === null ? "fails at severity 0" : `fails at ${number(found.fails, 4)} ${unit}`;
+        this.fails[model] = found.fails === null ? `does not fail up to ${found.holds_words}` :
+          found.holds === null ? "fails at severity 0" : `fails at ${number(found.fails, 4)} (${found.fails_words})`;
       } catch (error) { this.fails[model] = error.message; }
       if (this.last) this.shown(this.last);
     }
