@@ -32,6 +32,8 @@ CLASSES = ("n01440764", "n01443537", "n01484850", "n01491361")
 # Typer reads the type hints of every verb for each command that is typed: a fifth of a second, once
 # per process for a user.
 typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
+# The longest wait for a browser, ms: pages are seconds behind where other programs take the processor.
+BROWSER_MS = 180_000
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -189,7 +191,9 @@ def browser(chromium: Path) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=str(chromium), args=[*QUIET, "--no-first-run"])
+        opened = started.chromium.launch(
+            executable_path=str(chromium), args=[*QUIET, "--no-first-run"], timeout=BROWSER_MS
+        )
         yield opened
         opened.close()
 

@@ -12,11 +12,19 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
+from tests.metrics.conftest import frame as table_of
+from tests.metrics.conftest import row as judged
 from tests.metrics.focus_figures import CLASSES, COUNTS, FIGURES
 
 from sorites import core
 from sorites.core.errors import SoritesError
-from sorites.metrics import attribute_accuracy, attribute_gap, partition_accuracy
+from sorites.metrics import (
+    accuracy,
+    attribute_accuracy,
+    attribute_gap,
+    failure_severity,
+    partition_accuracy,
+)
 from sorites.metrics.intervals import cluster_bootstrap, clustered_difference_bounds
 
 Row = dict[str, Any]
@@ -268,3 +276,38 @@ def test_rows_without_settings_do_not_count(row: Any, frame: Any) -> None:
         == attribute_accuracy(table).height
         == 0
     )
+
+
+def test_metrics_group_by_an_attribute() -> None:
+    def image(sample: int, severity: float, correct: bool, **attrs: str) -> Row:
+        listed = [
+            {"key": key, "value": value, "common": None}
+            for key, text in attrs.items()
+            for value in text.split("+")
+        ]
+        shift = "fog" if severity else "clean"
+        image_id = f"{sample}-{severity}"
+        return judged(f"s{sample}", shift, severity, correct, image_id=image_id, attrs=listed)
+
+    table = table_of(
+        [
+            image(0, 0, True, weather="rain+fog"),
+            image(0, 1, False, weather="rain+fog", tag="hard"),
+            image(1, 0, True, weather="sun"),
+            image(1, 1, True, weather="sun"),
+            image(2, 0, False),
+        ]
+    )
+    found = accuracy(table, by=["model", "attrs.weather"]).sort("attrs.weather", nulls_last=True)
+    assert found.select("attrs.weather", "n", "value").rows() == [
+        ("fog+rain", 2, 0.5),
+        ("sun", 2, 1),
+        (None, 1, 0),
+    ]
+    assert accuracy(table.lazy(), by="attrs.tag").sort("n")["n"].to_list() == [1, 4]
+    with pytest.raises(SoritesError, match=r"attrs\.weather"):
+        accuracy(table, by=["attrs.wether"])
+    # Trajectories may be grouped by what holds for a whole sample.
+    assert failure_severity(table, by=["model", "shift", "attrs.weather"]).height >= 2
+    with pytest.raises(SoritesError, match="cannot be grouped"):
+        failure_severity(table, by=["model", "shift", "attrs.tag"])

@@ -19,6 +19,7 @@ import polars as pl
 
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import option
+from sorites.core.table import ATTRS_PREFIX as ATTRS
 from sorites.core.table import Table
 
 TOKEN = re.compile(
@@ -32,7 +33,7 @@ ORDERED = ("<", "<=", ">", ">=")
 EXAMPLE = 'for example "shift = coma and level >= 3"'
 # Columns with few distinct values. Comparing one with a value that no row has is an error.
 ENUMERATED_COLUMNS = ("source", "split", "family", "shift", "model", "output", "scorer")
-PARAMS, ATTRS = "params.", "attrs."
+PARAMS = "params."
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,10 @@ class _Checks:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *self._headers]
+                # Browsers enforce every policy of an answer: a second one would revoke its own.
+                own = list(message.get("headers", ()))
+                given = {name for name, _ in own}
+                message["headers"] = [*own, *(pair for pair in self._headers if pair[0] not in given)]
             elif unread and not message.get("more_body"):
                 # A connection that is closed with unread input is reset, and the client loses the answer.
                 await send({**message, "more_body": True})

@@ -211,10 +211,11 @@ def parse_call(spec: str, kind: str) -> tuple[str, dict[str, Any]]:
 
 
 def unique_groups(metric: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a metric so that duplicate columns in ``by`` are dropped and name clashes become a
-    ``SoritesError``.
+    """Wrap a metric so that duplicate columns in ``by`` are dropped, ``attrs.KEY`` in it is the attribute
+    KEY, and name clashes become a ``SoritesError``.
     """
     signature = inspect.signature(metric)
+    table = next(iter(signature.parameters), "")
 
     @functools.wraps(metric)
     def wrapper(*args: Any, **options: Any) -> Any:
@@ -223,7 +224,10 @@ def unique_groups(metric: Callable[..., Any]) -> Callable[..., Any]:
         bound = signature.bind(*args, **options)
         by = bound.arguments.get("by")
         if by is not None:
+            from sorites.core.table import with_attributes
+
             by = bound.arguments["by"] = [by] if isinstance(by, str) else list(dict.fromkeys(by))
+            bound.arguments[table] = with_attributes(bound.arguments[table], by)
         try:
             return metric(*bound.args, **bound.kwargs)
         except DuplicateError as error:  # ``by`` names an output or intermediate column

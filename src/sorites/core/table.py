@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import polars as pl
 
-from sorites.core.errors import Damaged, MissingFile, SoritesError
+from sorites.core.errors import Damaged, MissingFile, SoritesError, UnknownName
 from sorites.core.messages import command
 from sorites.core.shard_index import PARQUET, PREDICTIONS, RunShards, forget_index
 from sorites.io import digests, listed
@@ -371,6 +371,38 @@ def _join_attrs(table: pl.LazyFrame, facts: Sequence[pl.LazyFrame]) -> pl.LazyFr
     changed_lists = lists.join(changed_images, on="image_id", how="semi")
     joined = table.join(changed_lists, on="image_id", how="left", maintain_order="left")
     return joined.with_columns(attrs=pl.coalesce("attrs_fact", "attrs")).select(SCHEMA.names())
+
+
+# The prefix of the columns of attributes in ``by`` and in conditions: ``attrs.weather``.
+ATTRS_PREFIX = "attrs."
+
+
+def with_attributes(table: Table, columns: Sequence[str]) -> Table:
+    """Return a table with a column for each attribute among columns (``attrs.weather``); several values of an
+    image are joined by "+", and images without one have null.
+
+    Raises:
+        UnknownName: No image of the table has the attribute.
+    """
+    wanted = [name for name in columns if name.startswith(ATTRS_PREFIX)]
+    if not wanted:
+        return table
+    lazy = table.lazy()
+    keys = _long_attrs(lazy.select("attrs")).select(pl.col("key").unique().sort())
+    known = [f"{ATTRS_PREFIX}{key}" for key in keys.collect(engine="streaming")["key"]]
+    for name in wanted:
+        if name not in known:
+            listed_names = ", ".join(known) or "none"
+            raise UnknownName("attribute", name, known, f"The attributes are: {listed_names}.")
+    return lazy.with_columns(_attribute(name.removeprefix(ATTRS_PREFIX)).alias(name) for name in wanted)
+
+
+def _attribute(key: str) -> pl.Expr:
+    entry = pl.element().struct
+    values = pl.col("attrs").list.eval(
+        pl.element().filter(entry.field("key") == pl.lit(key, pl.String)).struct.field("value").drop_nulls()
+    )
+    return pl.when(values.list.len() > 0).then(values.list.unique().list.sort().list.join("+"))
 
 
 def _long_attrs(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -15,7 +15,7 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError, UnknownName
-from sorites.core.table import COUNTED_PREFIX, Table
+from sorites.core.table import ATTRS_PREFIX, COUNTED_PREFIX, Table
 
 # The column with the set that an image belongs to.
 SET = "set"
@@ -114,13 +114,21 @@ def select_rows(
     for key in keys:
         if key not in columns:
             raise UnknownName("column", key, columns, f"The columns are {', '.join(columns)}.")
-        if key in refuse:
+        if key in refuse or ("level" in refuse and _varies(lazy, key)):
             raise SoritesError(
                 f"this metric cannot be grouped by {key!r} because it is computed over all of its values."
                 " Remove it from by."
             )
     rows = lazy.filter((pl.col("output") == output) & pl.col("valid").fill_null(True))
     return (rows, keys) if keys else (rows.with_columns(pl.lit(0).alias(WHOLE)), [WHOLE])
+
+
+def _varies(lazy: pl.LazyFrame, key: str) -> bool:
+    """Return whether a column is an attribute that differs between the images of a sample, such as a tag."""
+    if not key.startswith(ATTRS_PREFIX):
+        return False
+    counts = lazy.group_by(SAMPLE_KEY).agg(pl.col(key).n_unique())
+    return bool(counts.select((pl.col(key) > 1).any()).collect(engine="streaming").item())
 
 
 def judged_rows(rows: pl.LazyFrame, probes: bool = False) -> pl.LazyFrame:

@@ -21,7 +21,8 @@ from sorites.apps.annotation.begin import add_annotators, begin
 from sorites.apps.annotation.images import Entry
 from sorites.apps.annotation.task import load
 
-SECONDS = 30.0
+# Longer than anything takes on a busy machine; tests wait for conditions, and seldom this long.
+SECONDS = 180.0
 
 
 @dataclass

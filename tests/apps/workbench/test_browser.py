@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from PIL import Image as Pillow
-from tests.conftest import QUIET, scene
+from tests.conftest import BROWSER_MS, QUIET, scene
 
 from sorites.apps.serving import Server
 from sorites.apps.workbench.library import Library
@@ -30,6 +30,7 @@ AXE_SHA256 = "0f2b4d7dcdf7d1219df8d1959ad68e565f51d14c3f0d88bb71cd59abeb956292"
 @pytest.fixture
 def page(browser: Any, served: str) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(BROWSER_MS)
     opened = context.new_page()
     opened.complaints, opened.outside = [], []
     opened.on("pageerror", lambda error: opened.complaints.append(str(error)))
@@ -66,13 +67,15 @@ def chromium_page(browser: Any, chromium: Path) -> Iterator[Any]:
     """A page of a browser with a webcam that films a test pattern."""
     flags = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
     opened = browser.browser_type.launch(
-        executable_path=str(chromium), args=[*QUIET, "--no-first-run", *flags]
+        executable_path=str(chromium), args=[*QUIET, "--no-first-run", *flags], timeout=BROWSER_MS
     )
-    yield opened.new_page()
+    page = opened.new_page()
+    page.set_default_timeout(BROWSER_MS)
+    yield page
     opened.close()
 
 
-def until(page: Any, expression: str, seconds: float = 30) -> None:
+def until(page: Any, expression: str, seconds: float = BROWSER_MS / 1000) -> None:
     """Wait until an expression is true; the page's policy does not let ``wait_for_function`` do it."""
     end = time.monotonic() + seconds
     while not page.evaluate(expression):
@@ -80,12 +83,109 @@ def until(page: Any, expression: str, seconds: float = 30) -> None:
         page.wait_for_timeout(50)
 
 
+def drawn(page: Any) -> None:
+    """Wait until the page has drawn two frames, after events such as that of scrolling."""
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 def test_runs_have_curves_and_links(page: Any, served: str) -> None:
     page.goto(f"{served}#/runs")
     page.wait_for_selector(".panel svg polyline", state="attached")
     assert page.locator(".panel").count() == 2
+    assert "10 px out of focus" in page.locator(".panel").first.text_content()
     page.locator("td a", has_text="explore").click()
     page.wait_for_selector(".tile img")
+
+
+def test_a_report_that_opens_from_the_list_has_its_styles_and_scripts(
+    page: Any, served: str, finished: Path
+) -> None:
+    own = "<style>p { color: rgb(1, 2, 3) }</style><p>a</p><script>document.title = 'ran'</script>"
+    (finished / "report.html").write_text(f"<!doctype html><title>t</title>{own}")
+    page.goto(f"{served}#/runs")
+    with page.context.expect_page() as opening:
+        page.locator("td a", has_text="report.html").click()
+    report = opening.value
+    report.wait_for_load_state()
+    assert report.title() == "ran"
+    assert report.evaluate("getComputedStyle(document.querySelector('p')).color") == "rgb(1, 2, 3)"
+    assert report.evaluate("origin") == "null"
+    report.close()
+    (finished / "report.html").unlink()
+
+
+@pytest.fixture
+def second(finished: Path) -> Iterator[str]:
+    """The name of another run, beside the first."""
+    other = finished.with_name("other")
+    shutil.copytree(finished, other)
+    yield other.name
+    shutil.rmtree(other)
+
+
+def test_two_runs_are_shown_side_by_side_and_keep_the_focus(page: Any, served: str, second: str) -> None:
+    page.goto(f"{served}#/runs")
+    page.wait_for_selector("[data-beside]")
+    page.locator("[data-beside]").focus()
+    page.keyboard.press("Enter")
+    until(page, "document.querySelectorAll('.pair .panel').length === 4")
+    assert second in page.locator(".pair h2").last.inner_text()
+    with page.expect_response("**/api/curves*"):  # it asks again every few seconds
+        pass
+    drawn(page)
+    assert page.evaluate("document.activeElement.dataset.beside")
+    page.goto(f"{page.url}&again")
+    until(page, "document.querySelectorAll('.pair .panel').length === 4")
+
+
+def test_the_keyboard_moves_in_the_grid_and_draws_a_lasso(page: Any, served: str) -> None:
+    page.goto(f"{served}#/explore")
+    page.wait_for_selector(".tile img")
+    page.get_by_role("button", name="beside clean").click()
+    until(page, "document.querySelectorAll('.tile:first-child img').length === 2")
+    page.locator(".tile button").first.focus()
+    row = (
+        "new URL(document.activeElement.querySelector('.images img:last-child').src).searchParams.get('row')"
+    )
+    page.keyboard.press("ArrowRight")
+    until(page, f"{row} === '1'")
+    for _ in range(8):
+        page.keyboard.press("ArrowDown")
+        drawn(page)
+    assert int(page.evaluate(row)) > 16
+    assert page.evaluate("document.getElementById('grid').scrollTop") > 100
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog .here img")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="map", exact=True).click()
+    page.wait_for_selector(".plot circle")
+    inside = page.eval_on_selector_all(
+        ".plot circle", "dots => dots.filter(dot => dot.cx.baseVal.value < 200).length"
+    )
+    page.locator(".plot").focus()
+    for keys in (("ArrowUp", 20), (" ", 1), ("ArrowLeft", 20), (" ", 1), ("ArrowDown", 40), (" ", 1)):
+        for _ in range(keys[1]):
+            page.keyboard.press(keys[0])
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press(" ")
+    page.keyboard.press("Enter")
+    until(page, f"document.getElementById('status').textContent.startsWith('{inside} images')")
+
+
+def test_a_tag_is_a_filter_at_once_and_the_order_can_be_reversed(page: Any, served: str) -> None:
+    page.goto(f"{served}#/explore")
+    page.wait_for_selector(".tile img")
+    first = page.locator(".tile").first.inner_text()
+    page.get_by_label("Reverse the order").click()
+    until(page, f"![{json.dumps(first)}, '', undefined].includes(document.querySelector('.tile')?.innerText)")
+    page.get_by_role("button", name="tag", exact=True).click()
+    page.get_by_label("Name").fill("seen")
+    page.get_by_role("button", name="make").click()
+    page.wait_for_selector("dialog pre")
+    assert "attrs.tag.seen" in page.locator("dialog pre").inner_text()
+    page.keyboard.press("Escape")
+    until(page, "[...document.querySelectorAll('option')].some(option => option.value === 'tag.seen')")
 
 
 def test_filter_open_a_trajectory_and_come_back_by_the_address(page: Any, served: str) -> None:
@@ -136,7 +236,7 @@ def test_a_trajectory_has_explanation_maps(page: Any, served: str) -> None:
     page.locator("dialog summary").first.click()
     assert page.locator("dialog details[open] li").count() == 4
     page.get_by_label("explanation map").select_option("coarse")
-    until(page, "document.querySelectorAll('dialog .here img.why').length === 1", 60)
+    until(page, "document.querySelectorAll('dialog .here img.why').length === 1")
     assert "RISE" in page.locator("dialog .here small.why").inner_text()
     page.get_by_label("explanation map").select_option("")
     assert page.locator(".why").count() == 0
@@ -168,7 +268,7 @@ def test_scrolling_shows_every_image_once(page: Any, served: str) -> None:
     for _ in range(40):
         seen |= set(page.eval_on_selector_all(".tile img", "images => images.map(image => image.src)"))
         page.evaluate("document.getElementById('grid').scrollBy(0, 300)")
-        page.wait_for_timeout(60)
+        drawn(page)
     assert len(seen) == 88
 
 
@@ -273,6 +373,7 @@ def axe() -> str:
 def test_axe_finds_no_serious_fault(browser: Any, served: str, axe: str, scheme: str) -> None:
     # The page's policy admits no other script, so the checker needs a context without it.
     context = browser.new_context(color_scheme=scheme, bypass_csp=True)
+    context.set_default_timeout(BROWSER_MS)
     page = context.new_page()
     for view, ready in READY.items():
         page.goto("about:blank")

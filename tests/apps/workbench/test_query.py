@@ -65,6 +65,15 @@ def test_a_filter_selects_what_polars_does(
     assert scope["images"]["image_id"].to_list() == wanted["image_id"].to_list()
 
 
+def test_the_order_of_the_table_can_be_reversed(images: pl.DataFrame, finished: Path) -> None:
+    parsed = parse_query('{"where": [["shift", "is", "clean"]], "descending": true}')
+    clean = images.filter(pl.col("shift") == "clean")["image_id"].reverse().to_list()
+    assert images[parsed.apply(images).to_list()]["image_id"].to_list() == clean
+    scope: dict[str, Any] = {}
+    exec(parsed.code(str(finished)), scope)
+    assert scope["images"]["image_id"].to_list() == clean
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import shlex
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image as Pillow
+from starlette.routing import Route
 from tests.apps.workbench.toy import classify
 from tests.conftest import CLASSES, scene
 
@@ -26,7 +28,7 @@ from sorites.apps.annotation.status import images
 from sorites.apps.annotation.task import load
 from sorites.apps.workbench.explaining import MASKS
 from sorites.apps.workbench.library import Library
-from sorites.apps.workbench.server import ANSWERS, Workbench
+from sorites.apps.workbench.server import ANSWERS, PAGE_FILES, PAGE_POLICY, Workbench, workbench_app
 from sorites.core.rng import rng_for
 from sorites.lenses import store
 from sorites.shifts.lens import kernel_index
@@ -36,7 +38,7 @@ from sorites.training.explain.gradcam import heat
 
 @pytest.fixture(scope="module")
 def client(served: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{served}api/", timeout=60) as opened:
+    with httpx.Client(base_url=f"{served}api/", timeout=300) as opened:
         yield opened
 
 
@@ -115,7 +117,8 @@ def test_the_dial_shows_the_pixels_that_the_model_sees(
     fails = client.get(
         "fails", params={"run": key, "image": sample, "shift": "defocus_disk", "model": "coarse"}
     ).json()
-    assert fails.keys() == {"model", "shift", "holds", "fails"}
+    assert fails.keys() == {"model", "shift", "holds", "fails", "holds_words", "fails_words"}
+    assert turned["words"] == {"defocus_disk": "6 px out of focus"}
 
 
 def test_a_dropped_image_can_be_turned(client: httpx.Client, key: str) -> None:
@@ -140,8 +143,17 @@ def test_a_selection_becomes_a_folder_and_a_tag(
     assert len(samples) == made["count"] > 0
     tagged = client.post("select", json={"run": key, "q": query, "as": "tag", "name": "hard"}).json()
     assert tagged["count"] == made["count"]
-    hard = sorites.images(finished).filter(pl.col("tag") == "hard")
-    assert hard.height == made["count"]
+    assert shlex.split(tagged["next"])[-2:] == ["--by", "model,attrs.tag.hard"]
+    every = client.post("select", json={"run": key, "q": {}, "as": "tag", "name": "every"}).json()
+    marked = sorites.images(finished)  # an image can have several tags
+    assert marked.filter(pl.col("tag.hard") == "yes").height == made["count"]
+    assert marked.filter(pl.col("tag.every") == "yes").height == every["count"] == marked.height
+    names = {column["name"] for column in client.get("columns", params={"run": key}).json()["columns"]}
+    assert {"tag.hard", "tag.every"} <= names
+    accuracies = sorites.accuracy(sorites.read(finished), by=["model", "attrs.tag.hard"])
+    found = accuracies.filter(model="coarse").rows_by_key("attrs.tag.hard", named=True, unique=True)
+    assert (found["yes"]["n"], found["yes"]["value"]) == (made["count"], 0)
+    assert found[None]["n"] == marked.height - made["count"]
     for name in ("../up", "", "a/b", "x" * 99):
         refused = client.post("select", json={"run": key, "q": query, "as": "folder", "name": name})
         assert refused.status_code == 422
@@ -267,16 +279,32 @@ def test_a_map_has_the_principal_components_of_the_features(
     assert "keep" in without.json()["error"]
 
 
-def test_requests_without_the_token_or_from_elsewhere_are_refused(served: str, key: str) -> None:
+def test_every_route_needs_the_token_and_refuses_other_sites(served: str, workbench: Workbench) -> None:
     root = served.rsplit("/", 2)[0]
+    routes = [route for route in workbench_app(workbench).routes if isinstance(route, Route)]
+    assert {route.path for route in routes if "{token}" not in route.path} == {"/favicon.ico"}
+    guarded = [route for route in routes if "{token}" in route.path]
+    assert len(guarded) == 1 + 1 + len(PAGE_FILES) + len(ANSWERS) + 2
+    elsewhere = (
+        {"Host": "evil.example"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    )
     with httpx.Client(base_url=root) as bare:
+        for route in guarded:
+            (method,) = (route.methods or set()) - {"HEAD"}
+            ours = route.path.format(token=workbench.token)
+            for token in ("wrong", workbench.token[:-1], workbench.token + "x", "%00", "%ff"):
+                answer = bare.request(method, route.path.format(token=token))
+                assert (answer.status_code, "link is not valid" in answer.text) == (404, True), route.path
+            for headers in elsewhere:
+                assert bare.request(method, ours, headers=headers).status_code == 403, (route.path, headers)
+            for other in {"GET", "POST", "PUT", "DELETE", "OPTIONS"} - {method}:
+                assert bare.request(other, ours).status_code == 405, (route.path, other)
         for name in ANSWERS:
-            assert bare.get(f"/wrong/api/{name}").status_code == 404
             assert bare.get(f"/api/{name}").status_code == 404
-        path = served.removeprefix(root)
-        assert bare.get(f"{path}api/runs", headers={"Host": "evil.example"}).status_code == 403
-        assert bare.get(f"{path}api/runs", headers={"Origin": "http://evil.example"}).status_code == 403
-        assert bare.post(f"{path}api/drop", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -310,21 +338,52 @@ def test_only_pages_of_a_run_are_sent(client: httpx.Client, key: str, finished: 
     (finished / "report.html").write_text("<p>report</p>")
     sent = client.get("page", params={"run": key, "name": "report.html"})
     assert sent.text == "<p>report</p>"
+    # Browsers enforce every policy of an answer: a second one would take scripts and styles from the page.
+    assert sent.headers.get_list("Content-Security-Policy") == [PAGE_POLICY]
     for name in ("run.json", "../report.html", "compare.html", "/etc/passwd"):
         assert client.get("page", params={"run": key, "name": name}).status_code == 404
+
+
+def test_pages_that_belong_to_no_run_are_found_and_nothing_else(
+    client: httpx.Client, key: str, finished: Path
+) -> None:
+    assert client.get("runs").json()["pages"] == []
+    beside = finished.parent / "passports" / "m-short"
+    beside.mkdir(parents=True)
+    (beside / "passport.html").write_text("<p>passport</p>")
+    (beside / "notes.html").write_text("private")
+    (beside / "report.html").symlink_to(beside / "nowhere")
+    (found,) = client.get("runs").json()["pages"]
+    assert (found["folder"], found["pages"]) == (str(beside), ["passport.html"])
+    sent = client.get("page", params={"run": found["key"], "name": "passport.html"})
+    assert sent.text == "<p>passport</p>"
+    for of, name in ((found["key"], "notes.html"), (key, "passport.html"), ("", "passport.html")):
+        assert client.get("page", params={"run": of, "name": name}).status_code == 404
+    shutil.rmtree(beside.parent)
+
+
+def test_images_have_their_clean_image_and_severity_in_words(client: httpx.Client, key: str) -> None:
+    query = json.dumps({"where": [["shift", "is", "defocus_disk"], ["severity", "is", 4]]})
+    found = client.get("images", params={"run": key, "q": query}).json()["images"]
+    assert {image["words"] for image in found} == {"4 px out of focus"}
+    for image in found:
+        trajectory = client.get("trajectory", params={"run": key, "row": image["row"]}).json()["images"]
+        (clean,) = [other["row"] for other in trajectory if other["shift"] == "clean"]
+        assert image["clean"] == clean
+        assert image["words"] in {other["words"] for other in trajectory}
 
 
 @pytest.mark.slow
 def test_ten_users_at_once_are_all_answered(served: str, key: str) -> None:
     """Each user scrolls, filters, opens a trajectory and turns two shifts, all at the same time."""
     queries = [json.dumps({"where": [["conf coarse", "at least", 0.05 * user]]}) for user in range(10)]
-    with httpx.Client(base_url=f"{served}api/", timeout=60) as one:
+    with httpx.Client(base_url=f"{served}api/", timeout=300) as one:
         sample = one.get("shifts", params={"run": key}).json()["samples"][0]["id"]
         expected = [one.get("images", params={"run": key, "q": query}).json() for query in queries]
 
     def work(user: int) -> list[float]:
         taken: list[float] = []
-        with httpx.Client(base_url=f"{served}api/", timeout=60) as mine:
+        with httpx.Client(base_url=f"{served}api/", timeout=300) as mine:
             for step in range(4):
                 at = json.dumps({"defocus_disk": 1.0 + user / 10 + step, "gaussian_noise": 0.1})
                 begun = time.perf_counter()

@@ -40,7 +40,9 @@ def columns(opened: Opened) -> list[dict[str, Any]]:
             continue
         about: dict[str, Any] = {"name": name, "missing": values.null_count()}
         if kind == pl.Boolean:
-            found.append({**about, "kind": "bool", "true": int(values.sum())})
+            true = int(values.sum())
+            false = len(values) - about["missing"] - true
+            found.append({**about, "kind": "bool", "true": true, "false": false})
         elif kind.is_numeric():
             finite = values.cast(pl.Float64).filter(values.is_not_null()).drop_nans()
             found.append(
@@ -74,7 +76,11 @@ def page(opened: Opened, query: Query, start: int, count: int, shown: Sequence[s
     names = ["sample_id", "shift", "severity", "params", "class", *_of_models(opened.images)]
     names = list(dict.fromkeys([*names, *(name for name in shown if name in opened.images.columns)]))
     chosen = opened.images.select(names)[part]
-    lines = [{"row": row, **_jsonable(line)} for row, line in zip(part, chosen.to_dicts(), strict=True)]
+    clean = opened.clean[part]
+    lines = [
+        {"row": row, "clean": before, **_jsonable(line)}
+        for row, before, line in zip(part, clean, chosen.to_dicts(), strict=True)
+    ]
     return {"total": len(rows), "start": start, "images": lines}
 
 
@@ -151,7 +157,8 @@ def trajectory(entry: RunEntry, row: int) -> dict[str, Any]:
     lines = of_sample.join(places, on="image_id").sort(order)
     images: dict[int, dict[str, Any]] = {}
     for line in lines.iter_rows(named=True):
-        image = images.setdefault(line["row"], _image_of(line))
+        words = opened.words(line["shift"], line["severity"])
+        image = images.setdefault(line["row"], {**_image_of(line), "words": words})
         _add_answer(opened, image, line)
     if any(image["truth"] is not None for image in images.values()):
         _mark_objects(images, lines)

@@ -16,7 +16,7 @@ import polars as pl
 from sorites import metrics
 from sorites.analysis.images import wide
 from sorites.apps.workbench.query import Query
-from sorites.core import ImageU8, SettingValue
+from sorites.core import CLEAN, ImageU8, SettingValue
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.core.shard_index import PREDICTIONS
@@ -28,6 +28,7 @@ from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import RunRecord
 from sorites.evaluation.worker import Opener
 from sorites.io.listed import RUN
+from sorites.reports.components.severities import reading, reading_in
 from sorites.reports.report import load_views
 from sorites.reports.view import RunView
 from sorites.suites.suite import load
@@ -38,8 +39,8 @@ MAX_FOLDERS, MAX_DEPTH = 5000, 3
 MAX_QUERIES, REPEATED = 4, 0.5
 # OOD scores that need no training images, for models that belong to no run.
 SCORERS = ("msp", "energy")
-# Pages that may be opened from the list of runs.
-PAGES = ("report.html", "passport.html", "compare.html")
+# Pages that may be opened from the list of runs: those that Sorites writes, under their usual names.
+PAGES = ("report.html", "passport.html", "compare.html", "train.html", "arms.html", "leaderboard.html")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,24 @@ class Opened:
     images: pl.DataFrame
     view: RunView
     _found: OrderedDict[Query, pl.Series] = field(default_factory=OrderedDict)
+
+    @functools.cached_property
+    def clean(self) -> pl.Series:
+        """The row of the clean image of each image's sample; null where there is none."""
+        keys = [name for name in ("source", "sample_id") if name in self.images.columns]
+        rows = self.images.lazy().with_row_index("row")
+        first = rows.filter(pl.col("shift") == CLEAN).unique(keys, keep="first")
+        joined = rows.select(keys).join(
+            first.select(*keys, "row"), on=keys, how="left", nulls_equal=True, maintain_order="left"
+        )
+        return joined.select("row").collect()["row"]
+
+    def words(self, shift: str, severity: float | None) -> str | None:
+        """Return a severity of a shift in words, such as "JPEG quality 18"; None for other images."""
+        if severity is None or shift == CLEAN:
+            return None
+        dial = self.view.record.dials.get(shift) if self.view.record else None
+        return (reading(shift) if dial is None else reading_in(dial.unit)).text(severity)
 
     def rows(self, query: Query) -> pl.Series:
         """Return the indices of the images that match a query, in order; scrolling asks for the same ones
@@ -130,7 +149,7 @@ class RunEntry:
 
     def pages(self) -> list[str]:
         """Return the names of the pages in the folder."""
-        return [name for name in PAGES if (self.folder / name).is_file()]
+        return pages_in(self.folder)
 
     def summary(self) -> dict[str, Any]:
         """Return what the list of runs shows; a folder that cannot be read has the reason instead."""
@@ -150,11 +169,18 @@ class RunEntry:
 
         The metric is accuracy, or mAP for a run of detectors.
         """
-        table, by = self.opened().view.table, ("model", "shift", "severity")
+        opened = self.opened()
+        table, by = opened.view.table, ("model", "shift", "severity")
         name, found = "accuracy", metrics.accuracy(table, by=by)
         if not found.height:
             name, found = "map", metrics.map(table, by=by)
-        return name, found.select(*by, "value", "low", "high", "n").to_dicts()
+        points = found.select(*by, "value", "low", "high", "n").to_dicts()
+        return name, [{**point, "words": opened.words(point["shift"], point["severity"])} for point in points]
+
+
+def pages_in(folder: Path) -> list[str]:
+    """Return the names of the pages in a folder."""
+    return [name for name in PAGES if (folder / name).is_file()]
 
 
 def _state(folder: Path) -> tuple[int, int]:
@@ -183,12 +209,30 @@ class Library:
     def runs(self) -> list[RunEntry]:
         """Return the runs, found again at each call, so that new ones appear."""
         found = {}
-        for folder in self._folders:
-            for run in _run_folders(folder):
-                key = digest(str(run.resolve()), size=6).hex()
+        for folder in self._walked():
+            if (folder / RUN).is_file():
+                key = _key(folder)
                 with self._lock:
-                    found[key] = self._entries.setdefault(key, RunEntry(run, key))
+                    found[key] = self._entries.setdefault(key, RunEntry(folder, key))
         return list(found.values())
+
+    def pages(self) -> list[dict[str, Any]]:
+        """Return the pages in folders that are no runs, as passports and comparisons are."""
+        folders = {_key(folder): folder for folder in self._walked() if not (folder / RUN).is_file()}
+        return [
+            {"key": key, "folder": str(folder), "pages": pages}
+            for key, folder in folders.items()
+            if (pages := pages_in(folder))
+        ]
+
+    def page(self, key: str, name: str) -> Path | None:
+        """Return the path of a page in a folder with this key, None if there is none."""
+        folders = {_key(folder): folder for folder in self._walked()} if name in PAGES else {}
+        path = folders[key] / name if key in folders else None
+        return path if path is not None and path.is_file() else None
+
+    def _walked(self) -> list[Path]:
+        return [below for folder in self._folders for below in _walk(folder)]
 
     def run(self, key: str) -> RunEntry:
         """Return a run by its key.
@@ -215,19 +259,21 @@ class Library:
         return plans.make(suite.model_copy(update={"fit": None}))
 
 
-def _run_folders(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Yield run folders in a folder, itself included, in order of name."""
-    if (folder / RUN).is_file():
-        yield folder
-        return
-    if depth >= MAX_DEPTH:
+def _key(folder: Path) -> str:
+    return digest(str(folder.resolve()), size=6).hex()
+
+
+def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
+    """Yield a folder and those below it in order of name, but none below a run folder."""
+    yield folder
+    if depth >= MAX_DEPTH or (folder / RUN).is_file():
         return
     try:
         below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError:
         return
     for path in below[:MAX_FOLDERS]:
-        yield from _run_folders(path, depth + 1)
+        yield from _walk(path, depth + 1)
 
 
 def sorted_out(items: Sequence[str]) -> tuple[list[Path], list[str]]:

@@ -90,6 +90,8 @@ class Query:
             lazy = lazy.filter(pl.all_horizontal(*expressions))
         if self.sort is not None:
             lazy = lazy.sort(self.sort, descending=self.descending, nulls_last=True, maintain_order=True)
+        elif self.descending:
+            lazy = lazy.reverse()
         return lazy.select("row").collect()["row"]
 
     def code(self, run: str) -> str:
@@ -103,6 +105,8 @@ class Query:
                 f"images = images.sort({self.sort!r}, descending={self.descending}, nulls_last=True,"
                 " maintain_order=True)"
             )
+        elif self.descending:
+            lines.append("images = images.reverse()")
         return "\n".join(lines)
 
 

@@ -22,8 +22,10 @@ from sorites.io.files import write_bytes
 
 # Images that are written at once, and those of an annotation task.
 MAX_WRITTEN, MAX_ANNOTATED = 2000, 20_000
-# The attribute of tagged images, and the list of the images in a folder.
-TAG, LIST = "tag", "images.csv"
+# The attributes of tagged images begin with this; one for each tag, so that an image can have several.
+TAG, TAGGED = "tag.", "yes"
+# The list of the images in a folder.
+LIST = "images.csv"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -59,9 +61,10 @@ def _paths(chosen: pl.DataFrame) -> Iterator[str]:
 
 
 def tag(entry: RunEntry, query: Query, name: str) -> int:
-    """Add the attribute ``tag`` with this name to the selected images; return their number.
+    """Give the selected images the attribute ``tag.NAME`` with the value "yes"; return their number.
 
-    ``sorites metrics RUN attribute_accuracy`` then has a row for it. The same name replaces the earlier tag.
+    Metrics group by it (``sorites.accuracy(run, by=["model", "attrs.tag.NAME"])``). The same name replaces
+    the earlier tag.
 
     Raises:
         SoritesError: There are none, or the name is not valid.
@@ -71,7 +74,9 @@ def tag(entry: RunEntry, query: Query, name: str) -> int:
     rows = opened.rows(query).to_list()
     if not rows:
         raise SoritesError("no image is selected")
-    entry_of_tag = pl.struct(key=pl.lit(TAG), value=pl.lit(name), common=pl.lit(None, pl.Boolean))
+    entry_of_tag = pl.struct(
+        key=pl.lit(f"{TAG}{name}"), value=pl.lit(TAGGED), common=pl.lit(None, pl.Boolean)
+    )
     facts = opened.images[rows].select("image_id", attrs=pl.concat_list(entry_of_tag))
     write_facts(entry.folder, f"tag-{name}", facts)
     return len(rows)

@@ -29,7 +29,7 @@ from sorites.apps.serving import (
 )
 from sorites.apps.workbench import explore, lenses, selection, turning
 from sorites.apps.workbench.explaining import Explainer
-from sorites.apps.workbench.library import PAGES, Library, RunEntry
+from sorites.apps.workbench.library import Library, RunEntry
 from sorites.apps.workbench.query import Query, parse_query
 from sorites.core.errors import BadImage, SoritesError, UnknownName
 from sorites.io.readers import numbers, parse_integer
@@ -169,7 +169,12 @@ def _severities(request: Request, name: str = "at") -> dict[str, float]:
 
 def _runs(workbench: Workbench, request: Request) -> Any:
     models = list(workbench.library.models)
-    return {"runs": [entry.summary() for entry in workbench.library.runs()], "models": models}
+    library = workbench.library
+    return {
+        "runs": [entry.summary() for entry in library.runs()],
+        "models": models,
+        "pages": library.pages(),
+    }
 
 
 def _curves(workbench: Workbench, request: Request) -> Any:
@@ -189,7 +194,10 @@ def _images(workbench: Workbench, request: Request) -> Any:
     opened = workbench.library.run(_text(request, "run")).opened()
     query = parse_query(_text(request, "q"))
     shown = [query.sort] if query.sort else []
-    return explore.page(opened, query, _number(request, "start", 0), _number(request, "count", 100), shown)
+    found = explore.page(opened, query, _number(request, "start", 0), _number(request, "count", 100), shown)
+    for image in found["images"]:
+        image["words"] = opened.words(image["shift"], image["severity"])
+    return found
 
 
 def _embedding(workbench: Workbench, request: Request) -> Any:
@@ -225,11 +233,10 @@ def _thumbnail(workbench: Workbench, request: Request) -> Any:
 
 
 def _page(workbench: Workbench, request: Request) -> Any:
-    entry, name = workbench.library.run(_text(request, "run")), _text(request, "name")
-    if name not in PAGES or not (entry.folder / name).is_file():
+    path = workbench.library.page(_text(request, "run"), _text(request, "name"))
+    if path is None:
         return error_reply(404, "there is no such page")
-    data = (entry.folder / name).read_bytes()
-    return reply(data, kind="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
+    return reply(path.read_bytes(), kind="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
 
 
 def _shifts(workbench: Workbench, request: Request) -> Any:
@@ -254,7 +261,7 @@ def _fails(workbench: Workbench, request: Request) -> Any:
         raise SoritesError(f"there is no model {model!r}")
     fixed.pop(shift, None)
     found = dial.failure_severity(shift, model, fixed)
-    return {"model": model, "shift": shift, "holds": found.holds, "fails": found.fails}
+    return turning.failed(dial, model, shift, found)
 
 
 def _map(workbench: Workbench, request: Request) -> Any:
@@ -292,7 +299,8 @@ async def _select(workbench: Workbench, request: Request) -> Response:
     query, name = parse_query(json.dumps(content.get("q", {}))), str(content.get("name", ""))
     if content.get("as") == "tag":
         count = await asyncio.to_thread(selection.tag, entry, query, name)
-        return reply({"count": count, "next": f"sorites metrics {entry.folder} attribute_accuracy"})
+        words = ["metrics", str(entry.folder), "accuracy", "--by", f"model,attrs.{selection.TAG}{name}"]
+        return reply({"count": count, "next": shlex.join(["sorites", *words])})
     if content.get("as") == "folder":
         folder = workbench.selections / selection.checked_name(name)
         count = await asyncio.to_thread(selection.write_folder, entry, query, folder)

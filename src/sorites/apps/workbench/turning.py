@@ -18,9 +18,10 @@ from sorites.core import SHIFTS, BytesRef, ImageF32, ImageU8, Sample, SettingVal
 from sorites.core.errors import SoritesError
 from sorites.core.labels import class_name
 from sorites.core.rng import digest, rng_for
-from sorites.evaluation.live import Dial, Turned, dial
+from sorites.evaluation.live import Dial, FailureSeverity, Turned, dial
 from sorites.evaluation.plan import Plan
 from sorites.metrics.detection.at_confidence import CONFIDENCE
+from sorites.reports.components.severities import reading_of_shift
 
 # Dropped images that are kept, and their largest size in bytes.
 MAX_DROPPED, MAX_DROPPED_BYTES = 20, 20 << 20
@@ -100,11 +101,27 @@ def _class_of(plan: Plan, sample: Sample) -> str | None:
 def turned(of: Dial, severities: Mapping[str, float], models: Sequence[str] = ()) -> dict[str, Any]:
     """Return the image under the dial as a PNG, the answers, the histogram, and the image of a point."""
     about = {"severities": dict(severities), **described(of, of.turn(severities, models))}
+    about["words"] = {
+        name: reading_of_shift(of.shift(name)).text(severity) for name, severity in severities.items()
+    }
     if about["error"] is None:
         optical = [(of.shift(name), severity) for name, severity in severities.items() if severity]
         optical = [(shift, severity) for shift, severity in optical if shift.stage == "optics"]
         about["point"] = shown_point(impulse(of, optical)) if optical else None
     return about
+
+
+def failed(of: Dial, model: str, shift: str, found: FailureSeverity) -> dict[str, Any]:
+    """Return where a model begins to fail, also in words."""
+    words = reading_of_shift(of.shift(shift)).text
+    return {
+        "model": model,
+        "shift": shift,
+        "holds": found.holds,
+        "fails": found.fails,
+        "holds_words": None if found.holds is None else words(found.holds),
+        "fails_words": None if found.fails is None else words(found.fails),
+    }
 
 
 def described(of: Dial, made: Turned) -> dict[str, Any]:

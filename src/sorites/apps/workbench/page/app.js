@@ -28,6 +28,8 @@ async function show() {
   }
 }
 
+// Whatever a click asks for may fail: the server says why.
+addEventListener("unhandledrejection", (event) => { event.preventDefault(); say(event.reason?.message || String(event.reason), true); });
 addEventListener("hashchange", show);
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;

@@ -13,11 +13,16 @@ export function drawMap(panel, models, search, filter, open) {
   const by = el("select", { "aria-label": "Kind of map", onchange: () => draw() },
     el("option", { value: "components" }, "principal components"), el("option", { value: "neighbours" }, "t-SNE"), el("option", { value: "umap" }, "UMAP"));
   const told = el("p", { class: "soft" });
-  const plot = el("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, class: "plot", role: "img", "aria-label": "Images by their features",
-    onpointerdown: begin, onpointermove: move, onpointerup: end });
+  const plot = el("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, class: "plot", role: "application", "aria-label": "Images by their features", tabindex: 0,
+    onpointerdown: begin, onpointermove: move, onpointerup: end, onkeydown: press });
+  const cursor = el("rect", { class: "cursor", width: 9, height: 9, x: -4.5, y: -4.5 });
+  let place = [SIDE / 2, SIDE / 2];
+  const put = () => cursor.setAttribute("transform", `translate(${place})`);
   const lasso = el("polyline", { class: "lasso" });
   let points = [];
   let path = null;
+  let corners = [];
+  put();
   panel.replaceChildren(el("div", { class: "bar" }, el("h2", {}, "Map"), model, by), plot, told);
 
   async function draw() {
@@ -26,9 +31,9 @@ export function drawMap(panel, models, search, filter, open) {
       const answer = await get("embedding", { ...search(), model: model.value, by: by.value });
       points = placed(answer.points);
       plot.replaceChildren(...points.map(({ row, x, y, correct }) => el("circle", { cx: x, cy: y, r: 3.2, "data-row": row,
-        class: correct === null ? "none" : correct ? "yes" : "no" })), lasso);
+        class: correct === null ? "none" : correct ? "yes" : "no" })), lasso, cursor);
       const some = answer.total > points.length ? `${number(points.length)} of ${number(answer.total)} images, evenly spaced. ` : "";
-      told.textContent = `${some}Green: correct, red: wrong. Draw around points to filter; click one to open it.`
+      told.textContent = `${some}Green: correct, red rings: wrong. Draw around points to filter; click one to open it. With the keyboard: arrows move, space sets a corner, Enter filters or opens.`
         + (answer.share ? ` The axes have ${answer.share.map(percent).join(" and ")} of the variance.` : "");
     } catch (error) { plot.replaceChildren(); told.textContent = error.message; }
   }
@@ -47,11 +52,31 @@ export function drawMap(panel, models, search, filter, open) {
   }
 
   function end(event) {
+    if (!path) return;
     const drawn = path;
     path = null;
+    finish(drawn, at(event));
+  }
+
+  // The same with the keyboard: a cursor, corners, and Enter.
+  function press(event) {
+    const step = event.shiftKey ? 2 : 10;
+    const by = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step] }[event.key];
+    if (by) {
+      place = place.map((value, i) => Math.min(Math.max(value + by[i], 0), SIDE));
+      put();
+    } else if (event.key === " ") {
+      corners.push(place);
+      lasso.setAttribute("points", corners.map((point) => point.join(",")).join(" "));
+    } else if (event.key === "Enter") finish(corners.length > 2 ? [...corners, corners[0]] : [], place);
+    else if (event.key === "Escape") { corners = []; lasso.setAttribute("points", ""); } else return;
+    event.preventDefault();
+  }
+
+  function finish(drawn, [x, y]) {
+    corners = [];
     lasso.setAttribute("points", "");
     if (drawn.length < 4) {
-      const [x, y] = at(event);
       const near = points.map((point) => [Math.hypot(point.x - x, point.y - y), point.row]).sort((a, b) => a[0] - b[0])[0];
       if (near && near[0] < 10) open(near[1]);
       return;

@@ -25,6 +25,7 @@ class Explorer {
     this.query.where = this.query.where || [];
     this.open_row = state.row ?? null;
     this.mapped = state.map === "1";
+    this.paired = state.clean === "1"; // the clean image beside each image
     this.pages = new Map();
     this.tiles = new Map();
     this.total = 0;
@@ -42,6 +43,7 @@ class Explorer {
     this.main.replaceChildren(this.bar, this.chips, el("div", { class: "beside" }, this.map, this.grid));
     this.drawBar();
     this.grid.addEventListener("scroll", () => this.draw());
+    this.grid.addEventListener("keydown", (event) => this.move(event));
     this.resize?.disconnect();
     this.resize = new ResizeObserver(() => this.draw());
     this.resize.observe(this.grid);
@@ -56,7 +58,7 @@ class Explorer {
   }
 
   address() {
-    writeAddress("explore", { run: this.run, q: JSON.stringify(this.query), row: this.open_row, map: this.mapped ? 1 : null });
+    writeAddress("explore", { run: this.run, q: JSON.stringify(this.query), row: this.open_row, map: this.mapped ? 1 : null, clean: this.paired ? 1 : null });
   }
 
   drawBar() {
@@ -73,6 +75,7 @@ class Explorer {
         this.address(); this.open(); }),
       column, this.value, el("label", {}, "sort", sort), order,
       el("button", { onclick: () => { this.mapped = !this.mapped; this.address(); this.drawBar(); this.drawMap(); }, "aria-pressed": String(this.mapped) }, "map"),
+      el("button", { onclick: () => { this.paired = !this.paired; this.address(); this.drawBar(); this.redraw(); }, "aria-pressed": String(this.paired) }, "beside clean"),
       el("button", { onclick: () => this.copy() }, "copy as Python"),
       el("button", { onclick: () => this.keep("tag") }, "tag"),
       el("button", { onclick: () => this.keep("folder") }, "to a folder"),
@@ -85,7 +88,7 @@ class Explorer {
     const add = (operator, value) => { this.query.where.push([name, operator, value]); this.value.replaceChildren(); this.drawBar(); this.search(); };
     if (column.kind === "bool") {
       this.value.replaceChildren(el("button", { onclick: () => add("is", true) }, `yes (${number(column.true)})`),
-        " ", el("button", { onclick: () => add("is", false) }, "no"));
+        " ", el("button", { onclick: () => add("is", false) }, `no (${number(column.false)})`));
     } else if (column.kind === "number") {
       const low = el("input", { type: "number", step: "any", "aria-label": `${name} from`, placeholder: number(column.low), size: 8 });
       const high = el("input", { type: "number", step: "any", "aria-label": `${name} to`, placeholder: number(column.high), size: 8 });
@@ -108,6 +111,25 @@ class Explorer {
       el("span", { class: "chip" }, `${column} ${operator} ${Array.isArray(value) ? value.length + " values" : value}`,
         el("button", { "aria-label": `Remove the filter on ${column}`,
           onclick: () => { this.query.where.splice(place, 1); this.search(); } }, "×"))));
+  }
+
+  // Draws all tiles again, after their content has changed.
+  redraw() {
+    this.tiles.clear();
+    this.space.replaceChildren();
+    this.draw();
+  }
+
+  // Arrow keys move from image to image; the grid scrolls with them.
+  move(event) {
+    const at = [...this.tiles].find(([, tile]) => tile.contains(event.target))?.[0];
+    const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.across, ArrowUp: -this.across }[event.key];
+    if (at === undefined || !by || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    const to = at + by;
+    if (to < 0 || to >= this.total) return;
+    this.tiles.get(to)?.firstChild?.focus();
+    this.draw();
   }
 
   async search() {
@@ -152,8 +174,9 @@ class Explorer {
   draw() {
     if (!this.grid.clientWidth) return; // hidden, as while a trajectory is printed
     const side = innerWidth < 500 ? 120 : 170;
-    const across = Math.max(1, Math.floor(this.grid.clientWidth / side));
-    const [width, height] = [this.grid.clientWidth / across, side + 52];
+    const across = Math.max(1, Math.floor(this.grid.clientWidth / (this.paired ? 1.6 * side : side)));
+    this.across = across;
+    const [width, height] = [this.grid.clientWidth / across, (this.paired ? 0.8 * side : side) + 68];
     const lines = Math.ceil(this.total / across);
     const full = lines * height;
     const shown = Math.min(full, 8_000_000);
@@ -184,11 +207,13 @@ class Explorer {
 
   tile(image) {
     const answers = Object.keys(image).filter((name) => name.startsWith("answer ")).map((name) => name.slice(7));
-    const setting = image.severity !== null ? number(image.severity) : image.params || "";
+    const setting = image.shift === "clean" ? "" : image.words || (image.severity !== null ? number(image.severity) : image.params || "");
+    const about = setting ? `${setting} · ${image.shift}` : image.shift;
+    const seen = (row, alt) => el("img", { alt, src: url("thumbnail", { run: this.run, row, side: 170 }) });
     return el("button", { onclick: () => this.trajectory(image.row) },
-      el("img", { alt: `${image.class || image.sample_id}, ${image.shift} ${setting}`,
-        src: url("thumbnail", { run: this.run, row: image.row, side: 170 }) }),
-      el("div", {}, el("small", {}, `${image.shift} ${image.shift === "clean" ? "" : setting} · ${image.class || "no label"}`),
+      el("span", { class: "images" }, this.paired && image.clean !== null ? seen(image.clean, "the clean image") : null,
+        seen(image.row, `${image.class || image.sample_id}, ${about}`)),
+      el("div", {}, el("small", {}, image.class || "no label"), el("small", { class: "soft", title: about }, about),
         el("small", {}, answers.map((model) => el("span", { class: image[`correct ${model}`] === null ? "soft" : image[`correct ${model}`] ? "good" : "bad",
           title: `${model}: ${image[`answer ${model}`]}` }, image[`correct ${model}`] ? "✓ " : image[`correct ${model}`] === false ? "✗ " : "– ")),
           this.query.sort && image[this.query.sort] !== undefined ? ` ${number(image[this.query.sort])}` : null)));
@@ -226,6 +251,10 @@ class Explorer {
       try {
         const done = await post("select", JSON.stringify({ run: this.run, q: this.query, as, name: name.value, task: task?.value }));
         told.replaceChildren(`${number(done.count)} images. Next:`, el("pre", {}, done.next));
+        if (as === "tag") { // a new column
+          this.columns = (await get("columns", { run: this.run })).columns;
+          this.drawBar();
+        }
       } catch (error) { told.textContent = error.message; told.className = "bad"; }
     };
     document.body.append(dialog);

@@ -128,10 +128,18 @@ export function drawBoxes(overlay, answer) {
   const size = answer.width / 32;
   const rect = ([x0, y0, x1, y1], colour, dash) => el("rect", { x: x0, y: y0, width: Math.max(0, x1 - x0), height: Math.max(0, y1 - y0), fill: "none", stroke: colour,
     "stroke-width": 2, "stroke-dasharray": dash || null, "vector-effect": "non-scaling-stroke" });
-  // A name begins at the left side of its box, or ends at the right one where it would leave the image.
-  const named = (text, [x0, , x1], y, colour) => {
-    const inside = x0 + text.length * size * 0.6 < answer.width;
-    return el("text", { x: inside ? x0 + 2 : Math.min(x1, answer.width) - 2, "text-anchor": inside ? null : "end", y: Math.min(Math.max(y, size), answer.height - 3), "font-size": size, fill: colour, class: "over" }, text);
+  // A name begins at the left side of its box, or ends at the right one where it would leave the image; it moves down below earlier names.
+  const taken = [];
+  const named = (text, [x0, , x1], wanted, colour) => {
+    const wide = text.length * size * 0.6;
+    const inside = x0 + wide < answer.width;
+    const right = inside ? x0 + 2 + wide : Math.min(x1, answer.width) - 2;
+    let y = Math.min(Math.max(wanted, size), answer.height - 3);
+    const meets = () => taken.find((other) => Math.abs(other.y - y) < size && other.left < right && right - wide < other.right);
+    for (let other = meets(), turns = 0; other && turns < 30; other = meets(), turns += 1) y = other.y + size;
+    if (y > answer.height - 3) return null;
+    taken.push({ y, left: right - wide, right });
+    return el("text", { x: inside ? x0 + 2 : right, "text-anchor": inside ? null : "end", y, "font-size": size, fill: colour, class: "over" }, text);
   };
   const corners = (box) => [box.x0, box.y0, box.x1, box.y1];
   const truths = (answer.truth || []).map(({ xyxy, name, found: by }) => [xyxy, name, Object.values(by).some(Boolean)]);
@@ -139,7 +147,7 @@ export function drawBoxes(overlay, answer) {
     ...found.map((box) => rect(corners(box), "#4f9cff")),
     ...truths.map(([xyxy, name, here]) => el("g", {}, rect(xyxy, here ? "#3fbf6a" : "#ff4d4d", here ? null : "6 4"),
       here ? null : named(`${name}: not found`, xyxy, xyxy[3] - 3, "#ff8080"))),
-    ...found.slice(0, NAMED).map((box) => named(`${box.name} ${percent(box.conf)}`, corners(box), box.y0 + size, "#8fc1ff")));
+    ...found.slice(0, NAMED).map((box) => named(`${box.name} ${percent(box.conf)}`, corners(box), box.y0 + size, "#8fc1ff")).filter(Boolean));
 }
 
 // Calls a slow function again and again while its inputs change: one call at a time, and only for the latest state.

@@ -27,8 +27,8 @@ export function openTrajectory(run, row, found, onclose) {
 function strip(run, found, shift, row) {
   const images = found.images.filter((image) => image.shift === shift);
   return el("section", {}, el("h3", {}, shift), el("div", { class: "strip", tabindex: 0 }, images.map((image) => {
-    const setting = image.severity !== null ? number(image.severity) : image.params || "";
-    return el("figure", { class: image.row === row ? "here" : "", "data-row": image.row }, seen(run, image, `${shift} ${setting}`),
+    const setting = image.shift === "clean" ? "" : image.words || (image.severity !== null ? number(image.severity) : image.params || "");
+    return el("figure", { class: image.row === row ? "here" : "", "data-row": image.row }, seen(run, image, `${shift} ${setting}`.trim()),
       el("figcaption", {}, setting, Object.entries(image.models).map(([model, answer]) => said(model, answer))));
   })));
 }
@@ -52,14 +52,15 @@ function seen(run, image, alt) {
 }
 
 function said(model, answer) {
-  const scores = Object.entries(answer.scores).map(([name, score]) => `${name} ${number(score)}`).join(" · ");
+  const scores = Object.entries(answer.scores).map(([name, score]) => [el("span", { class: "whole" }, `${name} ${number(score)}`), " "]);
+  const mark = { good: " ✓", bad: " ✗", soft: "" };
   const verdict = answer.correct === null || answer.correct === undefined ? "soft" : answer.correct ? "good" : "bad";
   const boxes = (answer.boxes || []).filter((box) => box.conf >= FROM).length;
-  const text = answer.error ? answer.error : answer.boxes?.length || answer.answer === null ? counted(boxes) : `${answer.answer} ${percent(answer.conf)}`;
+  const text = answer.error ? answer.error : answer.boxes?.length || answer.answer === null ? counted(boxes) : `${answer.answer} ${percent(answer.conf)}${mark[verdict]}`;
   return el("div", {}, el("strong", {}, model), " ", el("span", { class: verdict }, text),
     answer.objects ? el("div", { class: answer.objects[0] < answer.objects[1] ? "bad" : "good" }, `finds ${answer.objects[0]} of ${answer.objects[1]} objects`) : null,
     answer.top5?.length ? el("details", {}, el("summary", {}, "top five"), el("ol", {}, answer.top5.map((name) => el("li", {}, name)))) : null,
-    scores ? el("div", { class: "soft" }, scores) : null);
+    scores.length ? el("div", { class: "soft" }, scores) : null);
 }
 
 // Explanation maps over the images that can be seen, one after the other.

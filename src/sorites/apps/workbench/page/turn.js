@@ -73,10 +73,10 @@ class Turner {
         el("optgroup", { label }, entries.map((entry) => el("option", { value: entry.name }, entry.name)))));
     select.value = name;
     if (!shift) return el("div", { class: "dial" }, select);
-    const output = el("output", { class: "number" }, `${number(this.at[name])} ${shift.unit}`);
+    const output = el("output", { class: "number" }, number(this.at[name]));
     const range = el("input", { type: "range", min: 0, max: shift.top, step: shift.top / 400, value: this.at[name], "aria-label": `${name}, ${shift.unit}`,
-      oninput: () => { this.at[name] = Number(range.value); output.textContent = `${number(this.at[name])} ${shift.unit}`; this.turn(); } });
-    return el("div", { class: "dial", title: shift.about }, select, range, output);
+      oninput: () => { this.at[name] = Number(range.value); output.textContent = number(this.at[name]); this.turn(); } });
+    return el("div", { class: "dial", title: shift.about }, select, range, output, el("small", { class: "soft words", "data-shift": name }, "\u00a0"));
   }
 
   choose(place, name) {
@@ -108,6 +108,7 @@ class Turner {
     if (answer.error) { say(answer.error, true); return; }
     this.picture.src = answer.image;
     drawBoxes(this.overlay, answer);
+    this.dials.querySelectorAll(".words").forEach((line) => { line.textContent = answer.words[line.dataset.shift] ?? ""; });
     this.side.classList.toggle("alone", !answer.point);
     this.side.replaceChildren(...(answer.point ? [el("img", { src: answer.point, alt: "The image of a point" })] : []), histogram(answer.histogram));
     this.answers.replaceChildren(...Object.entries(answer.models).map(([model, found]) => card(model, found, answer, this.fails[model])));
@@ -123,15 +124,14 @@ class Turner {
   async bisect() {
     const [shift] = this.names;
     const epoch = this.epoch;
-    const unit = this.shifts.find((entry) => entry.name === shift).unit;
     for (const model of this.models) {
       this.fails[model] = "searching …";
       if (this.last) this.shown(this.last);
       try {
         const found = await get("fails", { run: this.run, image: this.image, at: this.at, shift, model });
         if (epoch !== this.epoch) return;
-        this.fails[model] = found.fails === null ? `does not fail up to ${number(found.holds)} ${unit}` :
-          found.holds === null ? "fails at severity 0" : `fails at ${number(found.fails, 4)} ${unit}`;
+        this.fails[model] = found.fails === null ? `does not fail up to ${found.holds_words}` :
+          found.holds === null ? "fails at severity 0" : `fails at ${number(found.fails, 4)} (${found.fails_words})`;
       } catch (error) { this.fails[model] = error.message; }
       if (this.last) this.shown(this.last);
     }
@@ -145,7 +145,7 @@ class Turner {
     const bodies = Object.fromEntries(this.models.map((model) => [model, el("tbody", {})]));
     this.maps.replaceChildren(...this.models.map((model) => el("article", { class: "panel" }, el("h3", {}, model),
       el("table", { class: "map", "aria-label": `Correct (green) and wrong (red) answers of ${model}` }, bodies[model]),
-      el("small", { class: "soft" }, `${across} to the right, ${up} upwards; green: correct (or as at 0; as many objects as at 0), red: wrong (fewer)`))));
+      el("small", { class: "soft" }, `${across} to the right, ${up} upwards; green: correct (or as at 0; as many objects as at 0), red with ×: wrong (fewer)`))));
     let first = {};
     for (let step = 0; step < CELLS; step += 1) {
       const fixed = { [up]: step === CELLS - 1 ? top : top * step / (CELLS - 1) };
@@ -158,7 +158,8 @@ class Turner {
           const right = found.objects ? found.objects[0] > 0 && found.objects[0] >= first[model].objects[0]
             : found.correct ?? (found.answer === null ? null : found.answer === first[model].answer);
           const text = found.objects ? `finds ${found.objects.join(" of ")} objects` : found.answer;
-          return el("td", { class: right === null ? "none" : right ? "yes" : "no", title: `${number(cell.severities[across])}, ${number(cell.severities[up])}: ${text}` });
+          // A mark besides the colour, for those who do not tell red from green.
+          return el("td", { class: right === null ? "none" : right ? "yes" : "no", title: `${number(cell.severities[across])}, ${number(cell.severities[up])}: ${text}` }, right === false ? "×" : "");
         })));
       }
     }
