@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from sorites import metrics
@@ -68,6 +69,44 @@ def test_what_cannot_be_is_said(words: list[str], said: str, tmp_path: Path) -> 
     assert not list(tmp_path.iterdir()), "nothing is claimed"
     assert isinstance(done.exception, SoritesError), done.output
     assert said in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["images", "--batch", "0"], "--batch expects a number from 1"),
+        (["images", "--engine", "rai"], "Did you mean ray"),
+        (["images", "--safety", "mine"], "safety must be own"),
+        (["images", "--safety", "python:nowhere_at_all:f"], "no Python module named"),
+        (["images", "--control", "IN"], "it has no config.json"),
+        (["images", "--words", "IN/none"], "is not a folder"),
+        (["sliders", "--class", "disc", "--words", "IN/none"], "is not a folder"),
+        (["styles", "--format", "gif"], "jpg or png"),
+        (["styles", "--safety", "own"], "no folders safety_checker"),
+        pytest.param(["styles", "--decomposition", "IN/none"], "cannot read", marks=pytest.mark.slow),
+        pytest.param(["styles", "--k", "2"], "exceeds the 1 in-distribution", marks=pytest.mark.slow),
+        pytest.param(["styles", "--encoder", "toi"], "Did you mean toy", marks=pytest.mark.slow),
+    ],
+)
+def test_mistakes_are_found_before_a_pipeline_is_loaded(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loaded(*_: object, **__: object) -> None:
+        raise AssertionError("a pipeline was loaded")
+
+    monkeypatch.setattr("sorites.diffusion.pipeline.load", loaded)
+    monkeypatch.setattr("sorites.apps.generation.spread.open_pipe", loaded)
+    given, out = tmp_path / "in", tmp_path / "out"
+    given.mkdir()
+    (given / "labels.txt").write_text("disc\n")
+    Image.new("RGB", (16, 16)).save(given / "one.png")
+    if words[0] == "styles":
+        words = [*words, "--labels", "IN/labels.txt", "--against", "folder:IN"]
+    typed = [word.replace("IN", str(given)) for word in words]
+    done = runner.invoke(app, ["generate", *typed, "--out", str(out)])
+    assert isinstance(done.exception, SoritesError), done.output
+    assert said in str(done.exception)
+    assert not out.exists(), "nothing is claimed"
 
 
 @pytest.mark.slow

@@ -232,6 +232,13 @@ def check(
         say("images at severity 0 compared with real images; 95 % intervals", err=format != "table")
         print_frame(realism, format)
         return
+    if thresholds == "published":
+        say(
+            "note: the published thresholds are for --encoder open_clip:ViT-B-16@openai and the softmax of"
+            " DINOv2 ViT-L/14's features; for other encoders pass --thresholds FILE, such as the"
+            " facts/out_of_class.json of an annotated run",
+            err=True,
+        )
     checked = check_images(folder, encoder, second, thresholds, rule, real, out, softmax)
     say(
         "share of steps in severity that raise the similarity to the text of the shift (paper: 0.73 of steps"
@@ -347,14 +354,15 @@ def styles(
     how = checked_distance(
         encoder=encoder, against=against, limit=limit, decomposition=decomposition, k=k, levels=levels
     )
+    kind = format or ("png" if pipeline == "toy" else "jpg")
+    order = Order(per_cell, kind, batch, in_distribution)
+    judge = checker(safety, _checked_folder(pipeline))
     require_source(how)
     saving = Saving(offload, slicing, tiling)
     pipe = load(pipeline, device, dtype, saving=saving)
-    kind = format or ("png" if pipeline == "toy" else "jpg")
     drawing = _for_pipe(drawing, pipe, scheduler, guidance)
-    order = Order(per_cell, kind, batch, in_distribution)
     with bars() as bar:
-        counts = draw_styles(pipe, prompt_plan, how, out, drawing, order, checker(safety, pipe), bar)
+        counts = draw_styles(pipe, prompt_plan, how, out, drawing, order, judge, bar)
     say(
         f"wrote {counts.images:,} images in {counts.cells} cells to {out}; {counts.empty_cells}"
         f" cells have no prompt; the checker rejected {counts.flagged} images,"
@@ -541,6 +549,7 @@ def sliders(
     from sorites.diffusion.memory import MemorySettings
     from sorites.diffusion.pipeline import TRANSFORMERS, kind_of, load_tokenizer
     from sorites.diffusion.saving import Saving
+    from sorites.diffusion.words import require_words
     from sorites.reports.figures.strips import sheet
 
     is_toy = pipeline == "toy"
@@ -577,7 +586,9 @@ def sliders(
     how = how if layers else suited(how, kind_of(pipeline) in TRANSFORMERS)
     asked, shifts = concepts(which, only or ()), _shifts_or_default(shift, SETS, which)
     spread = _spread(engine, workers, address, gpus_per_worker, opening)
-    if not words:
+    if words:
+        require_words(words)
+    else:
         refuse_unknown_words(load_tokenizer(pipeline), _prompts(asked, shifts, how))
     pipe = opening()
     drawing = _for_pipe(drawing, pipe, scheduler, guidance)
@@ -767,15 +778,16 @@ def images(
     )
     drawing, kind = sampler_options_from(selected.record, **changes), format or ("png" if is_toy else "jpg")
     checked_severities(severities, asked_seeds, kind)
+    asked_batch, judge = _checked_batch(batch), checker(safety, _checked_folder(where, words))
     holding = _holding(control, control_image, control_scale)
     opening = functools.partial(
         open_pipe, where, device, dtype, words, Saving(offload, slicing, tiling), holding
     )
+    spread = _spread(engine, workers, address, gpus_per_worker, opening)
     pipe = opening()
     recorded = selected.record.drawing.get("guidance")
     drawing = _for_pipe(drawing, pipe, scheduler, recorded if guidance is None else guidance)
-    spread = _spread(engine, workers, address, gpus_per_worker, opening)
-    judge, per_batch = checker(safety, pipe), _batch(batch, pipe, drawing)
+    per_batch = asked_batch or _fitting_batch(pipe, drawing)
     if axes is not None:
         with bars() as bar:
             rows = make_pairs(
@@ -806,13 +818,15 @@ def images(
 
 def _holding(control: str | None, image: str | None, scale: float | None) -> tuple[str, str, float] | None:
     """Return the ControlNet of --control, what it holds, and its weight."""
-    from sorites.diffusion.control import EDGES
+    from sorites.diffusion.control import EDGES, require_control
 
     if control is None:
         if image is not None or scale is not None:
             raise SoritesError("--control-image and --control-scale need --control DIR")
         return None
-    return control, image or EDGES, 1.0 if scale is None else scale
+    holding = control, image or EDGES, 1.0 if scale is None else scale
+    require_control(*holding)
+    return holding
 
 
 def _check_grid(axes: Axes | None, others: Mapping[str, object]) -> None:
@@ -831,19 +845,35 @@ def _pipeline_of(shelf: Shelf, given: str | None) -> str:
     return where
 
 
-def _batch(text: str, pipe: Pipe, drawing: SamplerOptions) -> int:
-    """Return the batch size of --batch, which may be auto."""
-    from sorites.diffusion.memory import fitting_batch
+def _checked_folder(pipeline: str, words: str | None = None) -> Path:
+    """Return the folder of a pipeline, after a look at it and at learnt words that loads no network."""
+    from sorites.diffusion.pipeline import folder_of, kind_of
+    from sorites.diffusion.words import require_words
+
+    kind_of(pipeline)
+    if words:
+        require_words(words)
+    return folder_of(pipeline)
+
+
+def _checked_batch(text: str) -> int | None:
+    """Return the batch size of --batch; None if it is auto."""
     from sorites.io.readers import parse_integer
 
     if text == "auto":
-        batch = fitting_batch(pipe, drawing)
-        say(f"batch: {batch} images fit into the free memory", err=True)
-        return batch
+        return None
     number = parse_integer(text)
     if number is None or number < 1:
         raise SoritesError(f"--batch expects a number from 1, or auto; got {text[:40]!r}")
     return number
+
+
+def _fitting_batch(pipe: Pipe, drawing: SamplerOptions) -> int:
+    from sorites.diffusion.memory import fitting_batch
+
+    batch = fitting_batch(pipe, drawing)
+    say(f"batch: {batch} images fit into the free memory", err=True)
+    return batch
 
 
 def _say_next(out: Path, metrics: tuple[str, ...] = (), head: str = "next:", err: bool = False) -> None:

@@ -92,15 +92,39 @@ def with_control(pipe: Pipe, folder: str | Path, image: str = EDGES, scale: floa
         raise SoritesError(
             f"a ControlNet needs a pipeline of Stable Diffusion 1, 2 or XL, got {type(pipe.parts).__name__}"
         )
-    if not 0 < scale <= 10:
-        raise SoritesError(f"the scale of a ControlNet must be above 0, at most 10; got {scale}")
-    make = _maker(image)
+    make = require_control(folder, image, scale)
     network = _read(Path(folder), pipe)
     version = digest(version_of(Path(folder)), image, scale, size=8).hex()
     control = Control(network, image, make, scale, version)
     return replace(
         pipe, control=control, version=digest(pipe.version, version, size=8).hex(), base=pipe.base_version
     )
+
+
+def require_control(
+    folder: str | Path, image: str = EDGES, scale: float = 1.0
+) -> Callable[[ImageU8], ImageU8]:
+    """Check what needs no pipeline, and return the function that makes maps.
+
+    Args:
+        folder: A ControlNet as diffusers writes it.
+        image: ``edges``, or ``python:module:function``.
+        scale: The weight of what the ControlNet adds.
+
+    Raises:
+        SoritesError: The folder is no ControlNet, or the map or the scale cannot be.
+    """
+    if not 0 < scale <= 10:
+        raise SoritesError(f"the scale of a ControlNet must be above 0, at most 10; got {scale}")
+    make, config = _maker(image), Path(folder) / "config.json"
+    if not config.is_file():
+        raise SoritesError(f"{folder} is no ControlNet: it has no config.json. Expected {EXPECTED}")
+    name = json_file(config, "the configuration of a ControlNet").get("_class_name")
+    if name != CLASS:
+        raise SoritesError(f"{config}: expected a {CLASS}, got {str(name)[:80]!r}")
+    if not list(Path(folder).glob("*.safetensors")):
+        raise SoritesError(f"{folder}: expected weights as .safetensors. Expected {EXPECTED}")
+    return make
 
 
 def _maker(image: str) -> Callable[[ImageU8], ImageU8]:
@@ -116,14 +140,6 @@ def _maker(image: str) -> Callable[[ImageU8], ImageU8]:
 
 
 def _read(folder: Path, pipe: Pipe) -> Any:
-    config = folder / "config.json"
-    if not config.is_file():
-        raise SoritesError(f"{folder} is no ControlNet: it has no config.json. Expected {EXPECTED}")
-    name = json_file(config, "the configuration of a ControlNet").get("_class_name")
-    if name != CLASS:
-        raise SoritesError(f"{config}: expected a {CLASS}, got {str(name)[:80]!r}")
-    if not list(folder.glob("*.safetensors")):
-        raise SoritesError(f"{folder}: expected weights as .safetensors. Expected {EXPECTED}")
     diffusers = import_with_torchvision("diffusers", "a ControlNet", "generate")
     import torch
 

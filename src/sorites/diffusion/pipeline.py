@@ -194,6 +194,11 @@ class Pipe:
         return self.words.get(name, name)
 
 
+def folder_of(path: str | Path) -> Path:
+    """Return the folder of a pipeline; ``toy`` is the built-in one."""
+    return toy_folder() if str(path) == TOY else Path(path)
+
+
 def toy_folder() -> Path:
     """Return the folder of the built-in toy pipeline."""
     return Path(__file__).parent / "toy" / "pipeline"
@@ -218,7 +223,7 @@ def load(
         fresh: Load a separate copy instead of using the cache.
         saving: How to save memory.
     """
-    folder = toy_folder() if str(path) == TOY else Path(path)
+    folder = folder_of(path)
     if dtype not in (None, *DTYPES):
         raise SoritesError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     import_with_torchvision("diffusers", "a diffusion pipeline", "generate")
@@ -275,7 +280,7 @@ def load_tokenizer(path: str | Path) -> Any:
     Args:
         path: A folder, or ``toy`` for the built-in pipeline.
     """
-    folder = toy_folder() if str(path) == TOY else Path(path)
+    folder = folder_of(path)
     check_folder(folder)
     import transformers
 
@@ -360,7 +365,7 @@ def check_index(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, s
 
 def kind_of(path: str | Path) -> str:
     """Return the kind of a pipeline folder, or of ``toy``, without loading it."""
-    return check_folder(toy_folder() if str(path) == TOY else Path(path))[0]
+    return check_folder(folder_of(path))[0]
 
 
 def _refuse_classes(index: Path, content: Mapping[str, Any]) -> None:

@@ -92,6 +92,12 @@ def words(folder: str | Path) -> list[Word]:
     return words_
 
 
+def require_words(folder: str | Path) -> None:
+    """Raise an error unless a folder has learnt words or a released text encoder; needs no pipeline."""
+    if not is_published_encoder(Path(folder)):
+        words(folder)
+
+
 def _read_own(path: Path) -> Word:
     record = read_record(path.parent)
     if not record.concept:

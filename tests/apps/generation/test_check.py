@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sorites.apps.generation import check
 from sorites.apps.generation.check import aligned, cut, nearest, rises
 from sorites.core.errors import SoritesError
 
@@ -65,3 +66,14 @@ def test_the_nearest_real_images_come_first() -> None:
     found = nearest(ROWS[:1], np.array([[1.0, 0.0]]), ["a", "b", "c"], known, 2)
     assert found["nearest"].to_list() == [["b", "c"]]
     np.testing.assert_allclose(found["similarity"].to_list()[0], [1.0, 0.6])
+
+
+def test_neighbours_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    generated, known = (
+        np.random.default_rng(0).normal(size=(8, 4)),
+        np.random.default_rng(1).normal(size=(9, 4)),
+    )
+    names = [f"{i}" for i in range(9)]
+    whole = nearest(ROWS, generated, names, known)
+    monkeypatch.setattr(check, "ROWS_PER_SEARCH", 3)
+    assert nearest(ROWS, generated, names, known).equals(whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,16 @@ from PIL import Image
 
 from sorites import core
 from sorites.apps.generation.safety import checker
-from sorites.apps.generation.styles import Order, Prompts, Style, StyleCounts, draw_styles, jobs, pair_prompts
+from sorites.apps.generation.styles import (
+    Order,
+    Prompts,
+    Style,
+    StyleCounts,
+    claim,
+    draw_styles,
+    jobs,
+    pair_prompts,
+)
 from sorites.core.errors import SoritesError
 from sorites.core.labels import open_labels
 from sorites.core.samples import to_uint8
@@ -95,6 +105,32 @@ def test_a_cell_uses_each_prompt_before_one_comes_again() -> None:
     assert found == jobs((0, 1), rows, 7)[:5]
 
 
+def test_what_is_wrong_claims_nothing_and_a_call_that_drew_nothing_is_replaced(
+    tiny: Pipe, prompts: Prompts, how: Distance, tmp_path: Path
+) -> None:
+    wrong = {"decomposition": "nowhere.safetensors", "k": 13, "limit": 1}
+    for (key, value), said in zip(
+        wrong.items(), ("cannot read nowhere", "exceeds the 12", "exceeds the 1 "), strict=True
+    ):
+        with pytest.raises(SoritesError, match=said):
+            draw_styles(tiny, prompts, how.model_copy(update={key: value}), tmp_path / "out", FEW, ORDER)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(SoritesError, match="jpg or png"):
+        Order(kind="gif")
+    with pytest.raises(SoritesError, match="at least 0"):
+        Order(in_distribution=-1)
+    facts = {"distance": {"k": 2, "levels": 2}, "styles": [["plain"]]}
+    other = {**facts, "distance": {"k": 3, "levels": 2}}
+    claim(tmp_path, facts)
+    claim(tmp_path, other)
+    assert json.loads((tmp_path / "styles.json").read_text())["distance"]["k"] == 3
+    (tmp_path / "SynIS" / "cov_0_sem_0").mkdir(parents=True)
+    (tmp_path / "SynIS" / "cov_0_sem_0" / "0_0_0.png").touch()
+    claim(tmp_path, other)
+    with pytest.raises(SoritesError, match="made with other distance, k 3, not 2; use"):
+        claim(tmp_path, facts)
+
+
 @pytest.mark.slow
 def test_refused_images_are_drawn_again_given_up_and_counted(
     tiny: Pipe, prompts: Prompts, how: Distance, tmp_path: Path
@@ -118,13 +154,11 @@ def test_refused_images_are_drawn_again_given_up_and_counted(
 def test_the_pipelines_own_checker_is_used(tiny: Pipe, tmp_path: Path) -> None:
     import shutil
 
-    from sorites.diffusion.pipeline import load
-
     with pytest.raises(SoritesError, match="has no folders safety_checker"):
-        checker("own", tiny)
+        checker("own", tiny.path)
     folder = Path(shutil.copytree(tiny.path, tmp_path / "pipe"))
     _safety_checker(folder)
-    found = checker("own", load(folder))
+    found = checker("own", folder)
     assert found is not None
     assert found([np.zeros((16, 16, 3), np.uint8), np.full((16, 16, 3), 255, np.uint8)]) == [False, False]
 
@@ -150,8 +184,8 @@ def _safety_checker(folder: Path) -> None:
 
 
 def test_a_checker_that_is_none_is_refused(tiny: Pipe) -> None:
-    assert checker(None, tiny) is None
+    assert checker(None, tiny.path) is None
     with pytest.raises(SoritesError, match="safety"):
-        checker("something", tiny)
+        checker("something", tiny.path)
     with pytest.raises(SoritesError, match="no Python module named"):
-        checker("python:nowhere_at_all:f", tiny)
+        checker("python:nowhere_at_all:f", tiny.path)

@@ -140,6 +140,24 @@ def test_a_folder_of_other_images_is_refused(tiny: Pipe, sliders: Shelf, tmp_pat
     assert len(more) == 6
 
 
+def test_a_call_that_drew_nothing_does_not_hold_the_folder(
+    tiny: Pipe, sliders: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise SoritesError("out of memory")
+
+    some, write = sliders.kept(["snow"], ["disc"]), images.write_bytes
+    monkeypatch.setattr(images, "write_bytes", full)
+    with pytest.raises(SoritesError, match="out of memory"):
+        make_images(tiny, some, (0.0,), [1], tmp_path, replace(FEW, guidance=3.0), "png")
+    assert (tmp_path / images.RECORD).is_file()
+    monkeypatch.setattr(images, "write_bytes", write)
+    assert len(make_images(tiny, some, (0.0,), [1], tmp_path, FEW, "png")) == 1
+    assert "1 images" in check_generated(tmp_path)
+    with pytest.raises(SoritesError, match="guidance 2.0, not 3.0"):
+        make_images(tiny, some, (0.0,), [1], tmp_path, replace(FEW, guidance=3.0), "png")
+
+
 def test_a_shift_by_words_alone_shares_the_seeds_noise(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
     rows = make_images(
         tiny, sliders.kept(["snow"], ["disc"]), (0.0, 1.0), [1], tmp_path, FEW, "png", by_text=True
@@ -227,6 +245,13 @@ def test_a_folder_describes_itself(tiny: Pipe, sliders: Shelf, tmp_path: Path) -
     )
     assert facts["sliders"]["snow"]["severity"] == 1 / 3
     assert "18 images" not in check_generated(tmp_path)
+    make_images(tiny, some, severities, [1, 8], tmp_path, FEW, "jpg")
+    again = pl.read_parquet(tmp_path / images.MANIFEST)
+    assert again["flagged"].sum() == len(seen), "what a checker said is kept"
+    assert again["flagged"].null_count() == len(severities)
+    card = (tmp_path / "README.md").read_text()
+    assert f"{len(seen)} of {rows.height} images checked by a safety checker were flagged" in card
+    assert "The other 3 were not checked." in card
     (tmp_path / "README.md").write_text(card + "mine")
     make_images(tiny, some, severities, [1], tmp_path, FEW, "jpg")
     assert (tmp_path / "README.md").read_text() == card + "mine", "a card that was edited is kept"

@@ -109,9 +109,11 @@ def dataset_card(
     texts = rows["text"].unique().sort().to_list()
     flagged = rows["flagged"] if "flagged" in rows.columns else pl.Series([None], dtype=pl.Boolean)
     checked = len(flagged) - flagged.null_count()
+    by = f"`{about.safety}`" if about.safety else "a safety checker"
+    unseen = f" The other {rows.height - checked} were not checked." if checked < rows.height else ""
     safety = (
-        f"{int(flagged.sum() or 0)} of {checked} images checked by `{about.safety}` were flagged; the column "
-        "`flagged` of the table marks them. They are not removed."
+        f"{int(flagged.sum() or 0)} of {checked} images checked by {by} were flagged; the column "
+        f"`flagged` of the table marks them. They are not removed.{unseen}"
         if checked
         else "No safety checker saw these images."
     )

@@ -31,6 +31,8 @@ from sorites.metrics.intervals import wilson_interval
 Texts = Callable[[Sequence[str]], NDArray[np.floating]]
 Images = Callable[[Sequence[ImageU8]], NDArray[np.floating]]
 IMAGES_PER_BATCH = 32
+# Generated images that are compared with all real ones at a time, which bounds the memory.
+ROWS_PER_SEARCH = 256
 
 
 def manifest(folder: Path) -> pl.DataFrame:
@@ -116,13 +118,12 @@ def cut(
         rule: Rule of the filter.
         softmax: Apply a softmax to the features of the second encoder.
     """
-    unshifted = {key: i for i, key in enumerate(_trajectory_keys(rows)) if rows["severity"][i] == 0}
-    indices = [
-        i for i, key in enumerate(_trajectory_keys(rows)) if rows["severity"][i] != 0 and key in unshifted
-    ]
+    keys, severities = _trajectory_keys(rows), rows["severity"].to_list()
+    unshifted = {key: i for i, key in enumerate(keys) if severities[i] == 0}
+    indices = [i for i, key in enumerate(keys) if severities[i] != 0 and key in unshifted]
     if not indices:
         raise SoritesError("the filter compares images with those at severity 0, and there are none")
-    starts = [unshifted[key] for i, key in enumerate(_trajectory_keys(rows)) if i in set(indices)]
+    starts = [unshifted[keys[i]] for i in indices]
     shifted = rows[indices]
     plain = [f"a photo of a {name}" for name in shifted["class_name"]]
     shifted_texts = [
@@ -154,12 +155,15 @@ def nearest(
     """Return for each generated image the most similar real images in an encoder's features (Figure 4)."""
     if not real:
         raise SoritesError("the folder of real images is empty")
-    similar = image_features @ real_features.T
-    order = np.argsort(-similar, axis=1, kind="stable")[:, :count]
+    orders, values = [], []
+    for start in range(0, len(image_features), ROWS_PER_SEARCH):
+        similar = image_features[start : start + ROWS_PER_SEARCH] @ real_features.T
+        orders.append(np.argsort(-similar, axis=1, kind="stable")[:, :count])
+        values.append(np.take_along_axis(similar, orders[-1], 1))
     columns = {
         "path": rows["path"].to_list(),
-        "nearest": [[real[j] for j in row] for row in order],
-        "similarity": [[float(similar[i, j]) for j in row] for i, row in enumerate(order)],
+        "nearest": [[real[j] for j in row] for row in np.concatenate(orders)],
+        "similarity": np.concatenate(values).astype(np.float64).tolist(),
     }
     return pl.DataFrame(columns)
 

@@ -35,6 +35,13 @@ from sorites.sources.written import GENERATED, REPEAT, STYLED, ImageTable
 PARTS, CELLS = "prompts", "cells"
 # The dataset card, which publishers edit.
 CARD = "README.md"
+FORMATS = ("jpg", "png")
+
+
+def check_format(kind: str) -> None:
+    """Raise an error for a format in which images are not written."""
+    if kind not in FORMATS:
+        raise SoritesError(f"the image format must be {' or '.join(FORMATS)}, got {kind!r}")
 
 
 def known_digests(out: Path, table: ImageTable) -> dict[str, str]:

@@ -16,7 +16,7 @@ import polars as pl
 
 from sorites.apps.generation.cards import Description, write_cards
 from sorites.apps.generation.concepts import are_published, shift_words
-from sorites.apps.generation.files import delete_damaged, known_digests, write_table
+from sorites.apps.generation.files import FORMATS, check_format, delete_damaged, known_digests, write_table
 from sorites.apps.generation.provenance import encode_image
 from sorites.apps.generation.safety import Checker
 from sorites.apps.generation.sliders import LIBRARIES, PROMPT
@@ -58,7 +58,6 @@ def units_of(places: Sequence[tuple[str, Concept]], seeds: Sequence[int], most: 
 
 RECORD, MANIFEST, CLASSES, LABELS = GENERATED.record, GENERATED.table, "classes.tsv", "labels.txt"
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
-FORMATS = ("jpg", "png")
 # Suffix of shift folders whose images are shifted by the prompt alone, without a slider.
 BY_TEXT = "_by_text"
 TEXT_PROMPT = "a picture of a {class} in {shift}"
@@ -191,11 +190,15 @@ def flags(out: Path, paths: Sequence[str], safety: Checker) -> pl.Series:
 
 
 def _with_earlier(rows: pl.DataFrame, out: Path, known: Mapping[str, str]) -> pl.DataFrame:
-    """Add the rows of images that earlier calls drew, with other seeds or severities."""
-    if not known or not set(known) - set(rows["path"]):
+    """Add what earlier calls found: rows of other seeds or severities, and what a checker said of images."""
+    if not known:
         return rows
-    before = pl.read_parquet(out / MANIFEST).filter(~pl.col("path").is_in(rows["path"].to_list()))
-    return pl.concat([before, rows], how="diagonal_relaxed")
+    before = pl.read_parquet(out / MANIFEST)
+    if "flagged" in before.columns and "flagged" not in rows.columns:
+        flagged = before.select("path", "hash", "flagged")
+        rows = rows.join(flagged, on=["path", "hash"], how="left", maintain_order="left")
+    others = before.filter(~pl.col("path").is_in(rows["path"].to_list()))
+    return pl.concat([others, rows], how="diagonal_relaxed") if others.height else rows
 
 
 def write_classes(shelf: Shelf, out: Path) -> None:
@@ -245,8 +248,7 @@ def check_seeds(seeds: Sequence[int], kind: str) -> None:
     """Raise an error for seeds and formats that cannot be."""
     if not seeds or min(seeds) < 0 or max(seeds) > 10**8:
         raise SoritesError("need one or more seeds from 0 up")
-    if kind not in FORMATS:
-        raise SoritesError(f"the image format must be {' or '.join(FORMATS)}, got {kind!r}")
+    check_format(kind)
 
 
 def _trajectories(order: Order, pipe: Pipe, unit: Unit) -> Iterator[Trajectory]:
@@ -327,29 +329,34 @@ def shared_facts(pipe: Pipe, shelf: Shelf, drawing: SamplerOptions, prompt: str)
 
 
 def claim(out: Path, facts: dict[str, Any]) -> None:
-    """Refuse a folder whose images were drawn with other settings; sliders may be added."""
-    if (out / RECORD).is_file():
-        before = read_sealed(out / RECORD, RESTORE)
-        for key in (
-            key for key in {**before, **facts} if key not in ("sliders", "pipeline", "libraries", FILES)
-        ):
-            if before.get(key) != facts.get(key):
-                raise SoritesError(
-                    f"{out} has images drawn with {key} {before.get(key)!r}, not {facts.get(key)!r}; "
-                    f"use another {option('out', 'DIR')}"
-                )
-        earlier_sliders = before.get("sliders", {})
-        changed = [
-            name
-            for name, slider_version in facts["sliders"].items()
-            if earlier_sliders.get(name, slider_version) != slider_version
-        ]
-        if changed:
-            raise SoritesError(
-                f"{out} has images of a different slider {changed[0]}; use another {option('out', 'DIR')}"
-            )
-        facts = {**facts, "sliders": {**earlier_sliders, **facts["sliders"]}, FILES: before.get(FILES, {})}
+    """Refuse a folder whose images were drawn with other settings; sliders may be added.
+
+    A record of other settings without images, which a call leaves that failed before it drew any, is
+    replaced.
+    """
+    before = read_sealed(out / RECORD, RESTORE) if (out / RECORD).is_file() else {}
+    if before and (difference := _difference(before, facts)):
+        if _has_images(out):
+            raise SoritesError(f"{out} has images {difference}; use another {option('out', 'DIR')}")
+        before = {}
+    if before:
+        sliders = {**before.get("sliders", {}), **facts["sliders"]}
+        facts = {**facts, "sliders": sliders, FILES: before.get(FILES, {})}
     write_sealed(facts, out / RECORD)
+
+
+def _difference(before: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """Return in words how the images of a record differ from those that are asked for; empty if not."""
+    for key in {**before, **facts}:
+        if key not in ("sliders", "pipeline", "libraries", FILES) and before.get(key) != facts.get(key):
+            return f"drawn with {key} {before.get(key)!r}, not {facts.get(key)!r}"
+    earlier = before.get("sliders", {})
+    changed = [name for name, version in facts["sliders"].items() if earlier.get(name, version) != version]
+    return f"of a different slider {changed[0]}" if changed else ""
+
+
+def _has_images(out: Path) -> bool:
+    return (out / MANIFEST).exists() or any(path.suffix[1:] in FORMATS for path in out.glob("*/*/seed_*"))
 
 
 def _rows(trajectory: Trajectory, out: Path, facts: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.registry import load_object
 from sorites.core.samples import ImageU8
-from sorites.diffusion.pipeline import Pipe
 from sorites.io.paths import reason
 
 # Returns for each image whether it must be discarded.
@@ -23,13 +23,18 @@ EXPECTED = (
 )
 
 
-def checker(spec: str | None, pipe: Pipe) -> Checker | None:
-    """Return the checker named by a spec, or None for None."""
+def checker(spec: str | None, folder: Path) -> Checker | None:
+    """Return the checker named by a spec, or None for None.
+
+    Args:
+        spec: ``own``, or ``python:module:function``.
+        folder: The folder of the pipeline, whose checker ``own`` is.
+    """
     if spec is None:
         return None
     kind, _, rest = spec.partition(":")
     if kind == "own" and not rest:
-        return _builtin_checker(pipe)
+        return _builtin_checker(folder)
     if kind != "python":
         raise SoritesError(f"{option('safety', None)} must be {EXPECTED}; got {spec!r}")
     return _user_checker(load_object(option("safety", None), rest), spec)
@@ -47,8 +52,7 @@ def _user_checker(function: Any, spec: str) -> Checker:
     return check
 
 
-def _builtin_checker(pipe: Pipe) -> Checker:
-    folder = pipe.path
+def _builtin_checker(folder: Path) -> Checker:
     if not (folder / "safety_checker").is_dir() or not (folder / "feature_extractor").is_dir():
         raise SoritesError(
             f"{folder} has no folders safety_checker and feature_extractor. "

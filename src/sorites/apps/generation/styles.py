@@ -19,7 +19,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.apps.generation.files import CELLS, PARTS, delete_damaged, intact, known_digests, write_table
+from sorites.apps.generation.files import (
+    CELLS,
+    PARTS,
+    check_format,
+    delete_damaged,
+    intact,
+    known_digests,
+    write_table,
+)
 from sorites.apps.generation.provenance import encode_image
 from sorites.apps.generation.safety import Checker
 from sorites.core.errors import SoritesError
@@ -32,6 +40,7 @@ from sorites.core.shard_index import PARQUET
 from sorites.core.table import parquet
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import BATCH, Request, SamplerOptions, sample
+from sorites.evaluation.facts import decomposition as decompositions
 from sorites.evaluation.facts.rulers import HALVES, LEVEL_COLUMNS, Ruler, limited, ruler
 from sorites.evaluation.images import LeftOut, readable
 from sorites.io.digests import digest_of_file, read_sealed, read_shard, shards_in, write_sealed, write_shard
@@ -273,6 +282,13 @@ class Order:
     in_distribution: int = 500
     """Number of in-distribution images to write beside the drawn ones."""
 
+    def __post_init__(self) -> None:
+        if self.per_cell < 1:
+            raise SoritesError(f"{option('per_cell', None)} must be at least 1, got {self.per_cell}")
+        if self.in_distribution < 0:
+            raise SoritesError(f"{option('id_images', None)} must be at least 0, got {self.in_distribution}")
+        check_format(self.kind)
+
 
 @dataclass(frozen=True)
 class Job:
@@ -310,13 +326,20 @@ class StyleCounts:
 
 
 def require_source(how: Distance) -> None:
-    """Open the in-distribution images and the encoder, so that a wrong name fails before anything is made.
+    """Open the in-distribution images, the encoder and its decomposition, so that a wrong name fails before
+    anything is made.
 
     Raises:
-        SoritesError: One of them does not exist, or there are no images.
+        SoritesError: One of them does not exist or fits no other, or there are too few images.
     """
-    if not core.source(how.against, open_labels(core.encoder(how.encoder).labels)).samples:
+    encoder = core.encoder(how.encoder)
+    if how.decomposition:
+        decompositions.load(how.decomposition, encoder)
+    count = len(core.source(how.against, open_labels(encoder.labels)).samples)
+    if not count:
         raise SoritesError(f"{option('against', how.against)} has no images")
+    if (used := min(count, how.limit or count)) < how.k:
+        raise SoritesError(f"{option('k', how.k)} exceeds the {used} in-distribution images")
 
 
 def draw_styles(
@@ -342,12 +365,10 @@ def draw_styles(
         bar: Creates a progress bar.
     """
     settings, style = order or Order(), drawing or SamplerOptions()
-    if settings.per_cell < 1:
-        raise SoritesError(f"{option('per_cell', None)} must be at least 1, got {settings.per_cell}")
     require_source(how)
     with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
-        _claim(out, _facts(pipe, prompts, how, style, settings))
+        claim(out, _facts(pipe, prompts, how, style, settings))
         known = delete_damaged(out, known_digests(out, STYLED))
         cells = by_cell(measured(prompts, how, out, bar), how.levels)
         tick = bar("images", settings.per_cell * len(cells)) if bar else (lambda _: None)
@@ -394,20 +415,27 @@ def _facts(
     }
 
 
-def _claim(out: Path, facts: dict[str, Any]) -> None:
-    """Refuse a folder whose images were made with other settings."""
+def claim(out: Path, facts: dict[str, Any]) -> None:
+    """Refuse a folder whose images were made with other settings; a record without images is replaced."""
     if (out / RECORD).is_file():
         before = read_sealed(out / RECORD, RESTORE)
-        changed = (key for key in {**before, **facts} if key != FILES and before.get(key) != facts.get(key))
-        for key in changed:
-            difference = (
-                f" {str(before.get(key))[:60]}, not {str(facts.get(key))[:60]}" if key != "styles" else ""
-            )
+        changed = [key for key in {**before, **facts} if key != FILES and before.get(key) != facts.get(key)]
+        if changed and ((out / CELLS).exists() or any(out.glob("SynIS/*/*"))):
+            difference = _difference(changed[0], before.get(changed[0]), facts.get(changed[0]))
             raise SoritesError(
-                f"{out} has images made with other {key}{difference}; use another {option('out', 'DIR')}"
+                f"{out} has images made with other {difference}; use another {option('out', 'DIR')}"
             )
-        return
+        if not changed:
+            return
     write_sealed(facts, out / RECORD)
+
+
+def _difference(key: str, before: Any, now: Any) -> str:
+    """Return which setting differs, with both values if they are short."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        inner = next(name for name in {**before, **now} if before.get(name) != now.get(name))
+        return f"{key}, " + _difference(inner, before.get(inner), now.get(inner))
+    return key if key == "styles" else f"{key} {str(before)[:60]}, not {str(now)[:60]}"
 
 
 def jobs(cell: tuple[int, int], rows: pl.DataFrame, count: int) -> list[Job]:
