@@ -214,6 +214,22 @@ def _written(a: Answer) -> bool:
     return len(files) == 12 and all(map(image, files)) and any(a.folder.glob("shifted/*.parquet"))
 
 
+def _few(a: Answer) -> bool:
+    """Each accuracy is that of the table, and the drop that would have been detected is that of a wide interval."""
+    found = {row["dial"]: row for row in printed(a.text)}
+    return (
+        same_shares(a, "runs/few", "model", "shift", command=1) and float(found["clean"]["detectable"]) > 0.2
+    )
+
+
+def _selected(a: Answer) -> bool:
+    """No selected image is one that both models classify correctly."""
+    rows = labels(a, "runs/hard").group_by("image_id").agg(pl.col("correct").all())
+    easy = set(rows.filter("correct")["image_id"])
+    chosen = pl.read_csv(a.file("hard.csv"))["image_id"].to_list()
+    return 0 < len(chosen) <= 40 and not easy & set(chosen)
+
+
 CHECKS: dict[str, Callable[[Answer], Any]] = {
     "own-images": lambda a: (
         labels(a, "runs/mine")["sample_id"].n_unique() == 12
@@ -275,4 +291,24 @@ CHECKS: dict[str, Callable[[Answer], Any]] = {
         between(printed(a.typed[1].out), 0, 1)
         and {"Cls", "Loc", "Miss"} <= {row["error"] for row in printed(a.text)}
     ),
+    "which-shifts": lambda a: (
+        {"lens_drops", "jpeg", "rotation"} <= {line.split()[0] for line in a.typed[0].out.splitlines()}
+        and image(a.file("drops.png"))
+    ),
+    "how-many": _few,
+    "python": lambda a: page(a, "accuracy.html", "plotly") and page(a, "report.html", 'id="curves"', "jpeg"),
+    "other-tools": lambda a: (
+        pl.read_csv(a.file("tables/predictions.csv")).height == labels(a, "runs/made").height
+        and page(a, "tables/predictions.csv", "lite0", "jpeg")
+    ),
+    "large-runs": lambda a: "nothing to do" in a.typed[1].out and "complete" in a.text,
+    "attack": lambda a: same_shares(a, "runs/attacked", "model", "shift", by_severity=True),
+    "paper": lambda a: (
+        "optics_bench" in a.typed[0].out
+        and "@" in a.typed[1].out
+        and same_shares(a, "runs/paper", "shift", by_severity=True)
+    ),
+    "annotate": _selected,
+    "collect": lambda a: "truck in rain" in a.text and "nothing was searched" in a.text + a.typed[0].err,
+    "install": lambda a: all(part in a.text for part in ("sorites", "extras:", "where models run:")),
 }

@@ -71,10 +71,11 @@ class Images:
 
 @dataclass(frozen=True)
 class Printed:
-    """What a command printed, from the last ones."""
+    """What a command printed, from the last ones, without its first lines, which may name paths of this machine."""
 
     command: int = -1
     lines: int = 22
+    skip: int = 0
 
 
 Picture = Chart | Part | Served | Images | Printed
@@ -104,6 +105,14 @@ FIGURES: dict[str, Picture] = {
     "in-my-pipeline": Images("batch.png", 1),
     "own-shift": Images("mine.png", 1),
     "diffusion": Chart("runs/slider", "accuracy", ("model", "shift", "severity")),
+    "which-shifts": Images("drops.png", 1),
+    "how-many": Part("compare.html"),
+    "python": Part("accuracy.html", ".plotly-graph-div"),
+    "attack": Chart("runs/attacked", "accuracy", ("model", "shift", "severity")),
+    "paper": Chart("runs/paper", "accuracy", ("model", "shift", "severity")),
+    "other-tools": Printed(1),
+    "large-runs": Printed(1),
+    "install": Printed(skip=4),
     "contexts": Images("composites/**/*.png", 6, 150),
 }
 
@@ -201,7 +210,7 @@ def _montage(answer: Answer, picture: Images) -> Image.Image:
 def _printed(answer: Answer, picture: Printed, browser: Any) -> Image.Image:
     """Draw a command with what it printed, as in a terminal."""
     shown = answer.typed[picture.command]
-    lines = shown.out.strip("\n").splitlines()
+    lines = shown.out.strip("\n").splitlines()[picture.skip :]
     rest = [f"… {len(lines) - picture.lines} more lines"] if len(lines) > picture.lines else []
     text = "\n".join([*lines[: picture.lines], *rest])
     page = answer.file("printed.html")

@@ -64,6 +64,16 @@ IN_OTHER_WORDS = {
     "hugging-face": ("load from the hub with transformers", "use a huggingface checkpoint"),
     "contexts": ("spurious correlation with the background", "objects in uncommon places"),
     "diffusion": ("stable diffusion slider for snow", "generative synthetic style changes"),
+    "which-shifts": ("list of corruptions", "upside down or rotated images"),
+    "how-many": ("how large must my test set be to be significant", "error bars and sample size"),
+    "python": ("use in jupyter notebook", "plot accuracy against severity"),
+    "other-tools": ("wandb logging", "export to fiftyone"),
+    "large-runs": ("resume an interrupted run", "run on several gpus with slurm"),
+    "attack": ("adversarial attack pgd", "robust accuracy at epsilon 4/255"),
+    "paper": ("reproduce a paper table", "which benchmarks are built in, and how to cite them"),
+    "collect": ("download openly licensed pictures", "search wikimedia for photographs of foxes"),
+    "install": ("pip install with cuda", "why does importing torchvision fail"),
+    "annotate": ("my labels are wrong", "human raters and their agreement"),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sorites.cli import doctor
-from sorites.cli.doctor import missing, report, requirements
+from sorites.cli.doctor import HIDDEN, USES, missing, report, requirements
 
 
 def test_doctor_names_what_is_missing_with_its_command() -> None:
@@ -22,6 +22,13 @@ def test_doctor_names_what_is_missing_with_its_command() -> None:
     assert re.search(
         r"^  lite +(installed|missing .* type: pip install 'sorites\[lite\]')", said, re.MULTILINE
     )
+
+
+def test_every_extra_says_what_it_is_for_in_one_column() -> None:
+    assert set(USES) == {name for name in requirements() if name} - set(HIDDEN)
+    said = report().partition("extras:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(said) == len(USES)
+    assert len({re.search(r"installed|missing", line).start() for line in said}) == 1  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("works", [True, False])

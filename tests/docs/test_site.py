@@ -121,6 +121,11 @@ TYPED = {
     "CI regression": ("ci", "generated/questions/ci-gate"),
     "FPR95": ("generated/questions/which-scorer", "scorers"),
     "custom corruption": ("generated/questions/own-shift",),
+    "expected calibration error": ("generated/questions/calibration",),
+    "resume interrupted": ("generated/questions/large-runs",),
+    "jupyter": ("generated/questions/python",),
+    "sample size": ("generated/questions/how-many",),
+    "wandb": ("generated/questions/other-tools", "integrations"),
 }
 
 

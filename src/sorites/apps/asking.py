@@ -33,7 +33,7 @@ COMMON = (
     "a about all an and any are as at be by can could do does for from get give go had has have how i if in"
     " into is it its just me much my need of on or our out should so than that the their them there these"
     " they this to under up use using want was we what when where which while who will with would you your"
-    " model models image"
+    " model models image images command commands"
 )
 ENDINGS = (
     "isations izations isation ization ations ation ated ates ate ities ness ings ing ies ied ises izes ised"

@@ -111,7 +111,8 @@ def list_names(kind: str | None = None) -> str:
     for name in [kind] if kind else KINDS:
         entries = _entries(name)
         width = max((len(entry) for entry, _ in entries), default=0)
-        lines = [f"  {entry:<{width}}  {about}".rstrip() for entry, about in entries]
+        # Docstrings mark names by backticks, which a terminal shows as they are.
+        lines = [f"  {entry:<{width}}  {about.replace('`', '')}".rstrip() for entry, about in entries]
         blocks.append("\n".join([*([] if kind else [f"{name}:"]), *lines]))
     return "\n".join(blocks) + "\n"
 

@@ -27,17 +27,29 @@ USES = {
     "lite": "lite0, lite1, lite2",
     "demo": "sorites run demo, sorites passport lite0",
     "timm": "timm:NAME",
+    "hf": "hf:DIR, hf:ORG/NAME",
     "lens": "sorites lens import (the ray tracer)",
     "clip": "open_clip:NAME, encoders",
     "train": "sorites train, explain, attack",
     "generate": "sorites generate",
+    "collect": "sorites collect",
+    "annotate": "sorites annotate",
     "view": "sorites view",
+    "studio": "sorites studio",
+    "raw": "raw files of cameras",
+    "ray": "--engine ray, several machines",
+    "remote": "runs and images on S3 and other stores",
+    "faiss": "approximate nearest neighbours in sorites distance",
+    "ducc": "--option fft=ducc, faster blur",
+    "openvino": "openvino:PATH",
+    "tflite": "tflite:PATH",
     "umap": "UMAP in sorites view",
     "mlflow": "sorites log --to mlflow",
     "wandb": "sorites log --to wandb",
     "tensorboard": "sorites log --to tensorboard",
 }
-HIDDEN = ("dev",)
+# Only for work on Sorites itself: make installs them.
+HIDDEN = ("dev", "docs", "peers")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 
@@ -209,11 +221,11 @@ def _extras() -> Iterator[str]:
         use = USES.get(extra, "")
         if lacking:
             yield (
-                f"  {extra:<10} missing {', '.join(lacking)}{f' (for {use})' if use else ''}."
+                f"  {extra:<11} missing {', '.join(lacking)}{f' (for {use})' if use else ''}."
                 f" Run: pip install 'sorites[{extra}]'"
             )
         else:
-            yield f"  {extra:<10} installed{': ' + use if use else ''}"
+            yield f"  {extra:<11} installed{': ' + use if use else ''}"
 
 
 def _where() -> Iterator[str]:

@@ -374,7 +374,7 @@ def _dials(comparison: AnyComparison) -> Section:
         f" {outcome} The lower bounds of"
         " drops hold jointly for all dials, and p is that of the gate's one-sided test, corrected over"
         f" dials: a bound is above 0 where p is at most {comparison.rate:g}. The row all is tested alone."
-        " The detectable drop is detected with 80 % power."
+        " The detectable drop is detected with 80 % power; – if none can be stated."
     )
     table = tag("div", tag("article", grid(head, lines), cls="card"), cls="below")
     return Section(

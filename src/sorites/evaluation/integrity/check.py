@@ -112,9 +112,13 @@ def _shift_lines(suite: Suite, groups: plans.Groups) -> list[str]:
         name: f" ({dial.unit or 'severity'}, a dial of its samples)" for name, dial in groups.own.items()
     }
     return [
-        f"shift {name}: {', '.join(map(str, values))}{units.get(name) or _unit(name)}"
+        f"shift {name}: {', '.join(map(_setting, values))}{units.get(name) or _unit(name)}"
         for name, values in settings.items()
     ]
+
+
+def _setting(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _unit(name: str) -> str:

@@ -91,7 +91,7 @@ def _results(passport: AnyPassport) -> list[dict[str, Any]]:
 
 def card(passport: Passport) -> str:
     """Return the passport as a section of a model card."""
-    weak = ", ".join(title(shift) for shift in passport.weakest)
+    weak = "; ".join(title(shift) for shift in passport.weakest)  # titles contain commas
     lines = [
         "## Robustness by degree",
         "",
@@ -117,7 +117,7 @@ def card(passport: Passport) -> str:
 
 def box_card(passport: BoxPassport) -> str:
     """Return the passport of a detector as a section of a model card."""
-    weak = ", ".join(title(shift) for shift in passport.weakest)
+    weak = "; ".join(title(shift) for shift in passport.weakest)  # titles contain commas
     knows = passport.knows
     area = next((entry for entry in knows.auroc if entry.images == "shifted"), None) if knows else None
     lines = [

@@ -90,7 +90,7 @@ def _annex_iv(passport: AnyPassport) -> list[str]:
         f"- Clean {measure}: {share(passport.clean)}",
         f"- {measure.capitalize() if measure == 'accuracy' else measure} under shift, mean over"
         f" {shift_count(passport)}: {share(passport.shifted)}",
-        f"- Greatest losses: {', '.join(map(title, passport.weakest)) or 'none'}",
+        f"- Greatest losses: {'; '.join(map(title, passport.weakest)) or 'none'}",
         "",
         "Foreseeable unintended outcomes and risks to health, safety and fundamental rights: " + PROVIDER,
         "",

@@ -393,7 +393,7 @@ def _framework(view: View, framework: str) -> Html:
         numbers = [cells[model, scorer, name] for name in NUMBERS]
         counts = [count(numbers[0][name]) for name in ("id", "ood", "missing")]
         lines.append([model, scorer, *map(estimate, numbers), *counts])
-    head = ["", "scorer", *NUMBERS.values(), "id", "ood", "no score"]
+    head = ["", "scorer", *NUMBERS.values(), "ID images", "OOD images", "no score"]
     table = grid(head, lines, text=2, caption=FRAMEWORKS[framework])
     summary = f"{VIEWS[framework].capitalize()}: AUROC, FPR95 and AUPR of each scorer"
     return folded(summary, table, len(lines)) if lines else EMPTY
