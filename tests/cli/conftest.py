@@ -10,7 +10,7 @@ import pytest
 
 import sorites
 from sorites import cli
-from sorites.core import Model, phases
+from sorites.core import Model, progress
 from sorites.suites.suite import parse
 
 Command = Callable[..., tuple[int, str, str]]
@@ -23,7 +23,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     monkeypatch.chdir(home)
     monkeypatch.syspath_prepend(str(home))
     # On a busy machine anything may take long enough to be named.
-    monkeypatch.setattr(phases, "FIRST_SECONDS", 3600.0)
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 3600.0)
 
     def typed(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["sorites", *map(str, words)])

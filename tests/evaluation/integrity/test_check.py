@@ -270,7 +270,7 @@ def test_a_sound_suite_says_what_it_will_do(tmp_path: Path, photos: Path) -> Non
     assert said[0] == "suite mine: mine"
     assert said[1] == f"source folder:{photos}: 20 images, 1000 labels"
     assert said[2:4] == [
-        "shift jpeg: 75.0, 82.0, 85.0, 90.0, 93.0 (100 - quality)",
+        "shift jpeg: 75, 82, 85, 90, 93 (100 - quality)",
         "shift contrast: 0.6 (1 - c)",
     ]
     assert said[4:] == ["models: lite0", f"next: sorites.run({str(path)!r})"]
