@@ -82,7 +82,7 @@ def read_raw(source: str | Path | bytes, name: str = "") -> RawImage:
     try:
         opened = library.imread(io.BytesIO(source) if isinstance(source, bytes) else str(source))
     except (library.LibRawError, OSError) as error:
-        raise BadImage(f"{name}: cannot be read as a RAW file: {error}") from error
+        raise BadImage(f"{name}: cannot be read as a RAW file: {_reason(error)}") from error
     with opened:
         sizes = opened.sizes
         if sizes.raw_height * sizes.raw_width > max_pixels():
@@ -92,7 +92,13 @@ def read_raw(source: str | Path | bytes, name: str = "") -> RawImage:
         try:
             return _mosaic(opened, name)
         except library.LibRawError as error:
-            raise BadImage(f"{name}: cannot be read as a RAW file: {error}") from error
+            raise BadImage(f"{name}: cannot be read as a RAW file: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the text of an error; those of LibRaw are bytes."""
+    text = error.args[0] if error.args else None
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(error)
 
 
 def _mosaic(opened: Any, name: str) -> RawImage:

@@ -89,3 +89,12 @@ def test_frames_that_were_not_taken_alike_are_refused(
 ) -> None:
     with pytest.raises(SoritesError, match=message):
         characterize(frames(tmp_path, GOOD | changed))
+
+
+def test_any_name_is_written(tmp_path: Path) -> None:
+    name, out = 'My "R5" \\ été', tmp_path / "c.toml"
+    characterize_camera(frames(tmp_path, GOOD), out, name, (), None, "500x500", 0, [].append)
+    (shift,) = load(str(out)).shifts
+    assert shift.options["camera"]["name"] == name
+    with pytest.raises(SoritesError, match="several"):
+        characterize_camera(tmp_path, out, name, (100, 200), None, "500x500", 0, [].append)

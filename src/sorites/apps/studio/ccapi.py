@@ -7,7 +7,7 @@ passwords never appear in messages.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -247,6 +247,11 @@ SUFFIXES = (".jpg", ".jpeg")
 EMPTY_BATTERY = ("none", "low")
 
 
+def _place(path: str) -> str:
+    """Return where on the cards a file is, without the version of the interface."""
+    return path.partition(f"/{CONTENTS}/")[2] or path
+
+
 class CcapiCamera:
     """A Canon body over HTTP: settings are read back, the shutter is always released, files are announced
     by events.
@@ -449,11 +454,19 @@ class CcapiCamera:
         while time.monotonic() < end:
             if fresh := self._fresh(self._poll("short")):
                 return fresh[0]
-        fresh = [name for name in self._list_files() if name not in self._known_files]
+        fresh = self._unknown(self._list_files())
         if not fresh:
             raise CameraError(f"no file arrived within {FILE_S:.0f} s of the shot")
-        self._known_files.update(fresh)
         return fresh[-1]
+
+    def _unknown(self, paths: Iterable[str]) -> list[str]:
+        """Return the files that were not known before, and remember them.
+
+        Events and lists may name a file in different versions of the interface.
+        """
+        fresh = {_place(path): path for path in paths if _place(path) not in self._known_files}
+        self._known_files.update(fresh)
+        return list(fresh.values())
 
     def _poll(self, wait: str) -> Mapping[str, Any]:
         """Ask for events: at once, or until one comes or some seconds have passed."""
@@ -468,9 +481,7 @@ class CcapiCamera:
 
     def _fresh(self, event: Mapping[str, Any]) -> list[str]:
         """Return the JPEG files that an event reports and that were not reported before."""
-        named = event.get("addedcontents") or ()
-        fresh = [str(name) for name in named if str(name) not in self._known_files]
-        self._known_files.update(fresh)
+        fresh = self._unknown(map(str, event.get("addedcontents") or ()))
         return [name for name in fresh if name.lower().endswith(self._endings)]
 
     def _download(self, name: str) -> Photo:
@@ -513,7 +524,7 @@ class CcapiCamera:
         end = time.monotonic() + FILE_S
         while (event := self._poll("short")) and time.monotonic() < end:
             self._fresh(event)
-        self._known_files.update(self._list_files())
+        self._unknown(self._list_files())
 
     def forget(self, photo: Photo) -> None:
         """Delete a stored photograph from the card."""

@@ -112,6 +112,42 @@ def test_what_is_on_the_card_before_is_never_taken_for_a_new_shot(
 
 
 @pytest.mark.slow
+def test_a_file_is_known_by_its_place_in_any_version(body: VirtualCamera, camera: CcapiCamera) -> None:
+    """The event of a lost shot may name its file in another version than the list of the card."""
+    camera.set(MANUAL)
+    camera.shoot()
+    body._expose(body._exposure())  # a shot whose answer was lost
+    body._events.clear()
+    camera.settle()
+    (lost,) = (name for name in camera._list_files() if name.endswith("IMG_0002.JPG"))
+    body._again = [lost.replace("ver130", "ver110")]  # comes with the event of the next shot
+    assert camera.shoot().name.endswith("IMG_0003.JPG")
+
+
+@pytest.mark.slow
+def test_the_first_version_polls_with_its_own_parameter(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = {
+        ("ver100" if feature == "event/polling" else version, feature): verbs
+        for (version, feature), verbs in FEATURES.items()
+    }
+    monkeypatch.setattr("sorites.apps.studio.virtual.camera.FEATURES", older)
+    body = VirtualCamera(photographer())
+    try:
+        calls, asked = Calls(body.url), list[str]()
+        calls._http.event_hooks = {"request": [lambda request: asked.append(str(request.url))]}
+        camera = CcapiCamera(calls)
+        camera.set(MANUAL)
+        assert camera.shoot().data
+        camera.close()
+    finally:
+        body.stop()
+    polls = {url.rpartition("/ccapi/")[2] for url in asked if "polling" in url}
+    assert polls == {f"ver100/event/polling?continue={wait}" for wait in ("on", "off")}
+
+
+@pytest.mark.slow
 def test_the_shutter_is_always_released(
     body: VirtualCamera, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

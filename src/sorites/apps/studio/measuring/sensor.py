@@ -4,6 +4,7 @@ camera.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,7 +186,7 @@ def write_suite(measured: Characterized, name: str, out: Path) -> None:
         f"# Measured by photon transfer from {measured.frames} RAW files. Pixel pitch, tone curve, ranges"
         " and noise\n"
         f"# reduction were not measured: they are those of the built-in body.\n{notes}"
-        f'about = "Any images through a simulated camera with the measured sensor of {name}."\n'
+        f"about = {_toml(f'Any images through a simulated camera with the measured sensor of {name}.')}\n"
         'source = "stamps"\nmodels = ["lite0"]\n\n'
         f'[[shifts]]\nname = "camera"\noptions = {{camera = {{{camera}}}}}\n\n'
         "[frame]\nresize = 256\ncrop = 224\n"
@@ -194,4 +195,5 @@ def write_suite(measured: Characterized, name: str, out: Path) -> None:
 
 
 def _toml(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    # A string of JSON is one of TOML.
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

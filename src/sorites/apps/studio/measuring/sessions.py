@@ -14,6 +14,7 @@ from sorites.apps.studio.measuring.flats import photograph_flats
 from sorites.apps.studio.measuring.screen import Measured, measure_screen, write_screen_suite
 from sorites.apps.studio.measuring.sensor import Characterized, characterize, write_suite
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.optics.photon_transfer import Estimate
 
 ISO = 100.0
@@ -52,6 +53,11 @@ def characterize_camera(
     Returns:
         One row per ISO, and notes.
     """
+    if options is None and len(isos) > 1:
+        raise SoritesError(
+            f"{option('iso', 'N')} once is the ISO of files that do not record it; several are for"
+            f" photographs that are taken now ({option('camera', 'SPEC')})"
+        )
     if options is not None:
         if folder.exists() and any(folder.iterdir()):
             raise SoritesError(f"{folder} is not empty; choose another folder for the RAW files")
