@@ -151,6 +151,34 @@ def test_targets_come_back_behind_the_image():
     assert pair[1] is boxes
 
 
+class BoundingBoxes(torch.Tensor):
+    """Boxes named as torchvision's."""
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"boxes": torch.zeros(1, 4), "labels": torch.tensor([1])},
+        ({"image_id": 3, "masks": torch.zeros(1, 32, 32)}, 7),
+        torch.zeros(1, 4).as_subclass(BoundingBoxes),
+    ],
+)
+@pytest.mark.parametrize("moves", [Flip(), AugMix()])
+def test_boxes_that_would_be_wrong_are_refused(moves, target):
+    with pytest.raises(SoritesError, match="moves objects"):
+        ImageTransform(moves)(image(), target)
+    moved, same = ImageTransform(AugMix(geometric=False))(image(), target)
+    assert same is target
+    assert moved.shape == (32, 32, 3)
+
+
+def test_labels_pass_where_objects_move():
+    assert ImageTransform(Flip())(image(), {"labels": [3], "name": "a"}, 7)[1:] == (
+        {"labels": [3], "name": "a"},
+        7,
+    )
+
+
 class TaggedImage(torch.Tensor):
     """A subclass of tensors, as torchvision's ``tv_tensors.Image`` is."""
 

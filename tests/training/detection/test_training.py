@@ -16,10 +16,11 @@ from tests.training.small_recipe import same
 
 from sorites import core
 from sorites.core.errors import SoritesError
+from sorites.evaluation.estimate import input_words
 from sorites.evaluation.run import run
 from sorites.metrics.detection.mean_ap import map as mean_average_precision
 from sorites.metrics.detection.tide import tide
-from sorites.models.detectors.fcos import decoded, locations
+from sorites.models.detectors.fcos import blank, decoded, detector, locations
 from sorites.models.trained import start
 from sorites.training.data import images
 from sorites.training.detection.start import start_detector
@@ -65,6 +66,13 @@ source = "coco:FILE"
 labels = ["red", "green"]
 shifts = [{ name = "coma", levels = [3], options = { scaled = 2, padding = "reflect" } }]
 """
+
+
+def test_a_trained_detector_says_how_it_prepares_images(capsys: pytest.CaptureFixture[str]) -> None:
+    network, wants = blank("fcos:small", 2)
+    words = input_words(detector("mine", network, wants, ["a", "b"]).input)
+    assert words.startswith("128 x 128: letterbox, filled with 114, antialiased bilinear, RGB")
+    assert f"mine: {words}" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.slow

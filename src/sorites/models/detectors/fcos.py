@@ -24,7 +24,7 @@ from sorites.io.hub import download_error, hub
 from sorites.models import timm as timms
 from sorites.models.detectors.config import BoxConfig, Classes, Fit, Placement, classes_of, placed
 from sorites.models.detectors.layouts import Candidates
-from sorites.models.detectors.results import Found, of_each, settled
+from sorites.models.detectors.results import Found, input_text, of_each, say, settled
 from sorites.models.preprocess import Input
 from sorites.models.torch_module import weights_hash
 
@@ -300,7 +300,19 @@ def detector(name: str, module: nn.Module, wants: Input, labels: Sequence[str]) 
     module = module.eval().float()
     device = device_of(compute_options().device)
     module.to(device)
-    config = BoxConfig(score=SCORE, nms=SUPPRESSION, most=MOST, order="xyxy", unit="input")
+    config = BoxConfig(
+        fit=FIT,
+        antialias=True,
+        mean=wants.mean,
+        std=wants.std,
+        score=SCORE,
+        nms=SUPPRESSION,
+        most=MOST,
+        order="xyxy",
+        unit="input",
+    )
+    words = input_text(config, wants.size)
+    say(f"{name}: {words}")
     classes = classes_of(list(labels), name)
     mean, std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (wants.mean, wants.std))
 
@@ -329,6 +341,7 @@ def detector(name: str, module: nn.Module, wants: Input, labels: Sequence[str]) 
         parameters=sum(weight.numel() for weight in module.parameters()),
         output="boxes",
         backend=Backend("torch", device),
+        input={"words": words},
     )
 
 

@@ -62,6 +62,7 @@ def torchvision(argument: str | None) -> Model:
         version=version,
         output="boxes",
         backend=Backend("torch", device),
+        input={"words": "resized and normalised by torchvision's own transform of the model"},
     )
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MODES = ("L", "RGB", "RGBA")
 CHANNELS = (1, 3, 4)
 FLOATS = (np.float16, np.float32, np.float64)
+# Targets with places in the image: keys of detection targets, and classes of torchvision's ``tv_tensors``.
+PLACES = ("boxes", "masks", "keypoints", "BoundingBoxes", "Mask", "KeyPoints")
 # Weights of the luma of ITU-R BT.601, as in Pillow's conversion to grey.
 LUMA = (0.299, 0.587, 0.114)
 
@@ -32,8 +34,8 @@ class ImageTransform:
     kept. A grey image is augmented as RGB and becomes its luma; the fourth channel of RGBA is kept as it is.
 
     Further arguments are targets (boxes, masks, labels) and come back unchanged behind the image, as in a
-    pipeline of ``torchvision.transforms.v2``. Boxes and masks do not follow ``Flip`` or the geometric
-    operations of ``AugMix``; ``OpticsAugment`` moves nothing.
+    pipeline of ``torchvision.transforms.v2``. Boxes, masks and keypoints would be wrong behind ``Flip`` or
+    the geometric operations of ``AugMix``, and are refused there; ``OpticsAugment`` moves nothing.
 
     Random draws depend only on ``seed``, the epoch, and the pixels of the image (or ``key`` if given), not on
     worker, batch or history, so any number of workers and a resumed epoch give the same images. Call
@@ -64,6 +66,11 @@ class ImageTransform:
     def __call__(self, image: Any, *targets: Any, key: object = None) -> Any:
         if isinstance(image, tuple | list) and not targets:
             return type(image)(self(*image, key=key)) if len(image) > 1 else (self(*image, key=key),)
+        if self.augmentation.moves_objects and (place := _place(targets)):
+            raise SoritesError(
+                f"{self!r} moves objects, and targets ({place}) do not follow it. Use it for images without"
+                " such targets, or an augmentation that moves nothing."
+            )
         batch = _batch(image)
         image_key = digest(batch.shape, batch.numpy().tobytes()).hex() if key is None else key
         self.augmentation.seed(self.seed, int(self._epoch), image_key)
@@ -84,6 +91,18 @@ class ImageTransform:
 
     def __repr__(self) -> str:
         return f"ImageTransform({self.augmentation!r}, seed={self.seed})"
+
+
+def _place(target: object) -> str | None:
+    """Return the name of the first target that has places in the image."""
+    if type(target).__name__ in PLACES:
+        return type(target).__name__
+    if isinstance(target, Mapping):
+        named = next((key for key in target if key in PLACES), None)
+        return named or _place(list(target.values()))
+    if isinstance(target, tuple | list):
+        return next((place for one in target if (place := _place(one))), None)
+    return None
 
 
 def _batch(image: Any) -> Tensor:
