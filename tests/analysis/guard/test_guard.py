@@ -231,6 +231,16 @@ def test_ood_images_are_errors_and_never_clean_images(tmp_path: Path) -> None:
     images = [scored_images(table, run.folder, "m", "mds") for table in (run.table, marked)]
     assert images[0].equals(images[1])
     assert images[0].filter(is_ood).select("wrong", "clean").unique().rows() == [(True, False)]
+    # The single setting of a shift without severities, as of released images, has no name.
+    is_shifted = pl.col("severity") > 0
+    single = marked.filter(pl.col("severity") != 1).with_columns(
+        severity=pl.when(~is_shifted).then("severity"),
+        params=pl.when(is_shifted).then(pl.lit('{"set": "es"}')).otherwise("params"),
+    )
+    named = scored_images(single, run.folder, "m", "mds").select("shift", pl.col("setting").fill_null(""))
+    assert sorted(set(named.rows())) == [
+        ("clean", ""), ("exposure_stops", ""), ("ood", ""), ("ood", "exposure_stops"),
+    ]  # fmt: skip
     # A rule for the risk counts them: without them, this risk needs no alarm at all.
     with pytest.raises(SoritesError, match="lowest"):
         sorites.guard(run, "msp", at="risk=0.05", out=tmp_path / "g")
