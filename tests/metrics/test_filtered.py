@@ -92,7 +92,7 @@ def test_ood_share_is_at_the_threshold_that_nineteen_of_twenty_in_distribution_p
         ood_share(frame(rows), by=("model",), split="val")
     with pytest.raises(SoritesError, match="'imagnet'. Did you mean imagenet"):
         ood_share(frame(rows), source="imagnet")
-    with pytest.raises(SoritesError, match="Name the in-distribution images"):
+    with pytest.raises(SoritesError, match="^Name the in-distribution images"):
         ood_share(frame(rows))
 
 

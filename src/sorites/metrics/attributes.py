@@ -291,13 +291,13 @@ def _check_in_distribution(
     counts = in_distribution.select("source", judged=judged.list.any().fill_null(False)).collect()
     if not counts.height:
         named, value = ("split", split) if source is None and split is not None else ("source", source)
-        names = scored.select(pl.col(named).unique().sort()).collect()[named].drop_nulls().to_list()
-        raise UnknownName(
-            named,
-            str(value),
-            names,
-            f"Name the in-distribution images with {parameter(named, 'NAME')}, one of {', '.join(names)}.",
-        )
+        every = scored.select(pl.col(named).unique().sort()).collect()[named].drop_nulls().to_list()
+        names = [name for name in every if name]
+        known = f"one of {', '.join(names)}" if names else f"but this run has no {named} with a name"
+        if value is None:
+            raise SoritesError(f"Name the in-distribution images with {parameter(named, 'NAME')}, {known}.")
+        how = f"Name the in-distribution images with {parameter(named, 'NAME')}, {known}."
+        raise UnknownName(named, value, names, how)
     if overlap := int(counts["judged"].sum()):
         sources = ", ".join(sorted(set(counts.filter("judged")["source"].to_list())))
         raise SoritesError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,6 +28,7 @@ from sorites.core.errors import Damaged, IncompatibleRun, InvalidOption, Notice,
 from sorites.deploy import Guard
 from sorites.deploy.record import GRAPH, dump, read
 from sorites.evaluation.run import Run
+from sorites.evaluation.storage.shards import write_metadata
 from sorites.suites.suite import parse
 
 CLASSES = ("red", "green", "blue", "grey")
@@ -229,6 +231,16 @@ def test_ood_images_are_errors_and_never_clean_images(tmp_path: Path) -> None:
     images = [scored_images(table, run.folder, "m", "mds") for table in (run.table, marked)]
     assert images[0].equals(images[1])
     assert images[0].filter(is_ood).select("wrong", "clean").unique().rows() == [(True, False)]
+    # The single setting of a shift without severities, as of released images, has no name.
+    is_shifted = pl.col("severity") > 0
+    single = marked.filter(pl.col("severity") != 1).with_columns(
+        severity=pl.when(~is_shifted).then("severity"),
+        params=pl.when(is_shifted).then(pl.lit('{"set": "es"}')).otherwise("params"),
+    )
+    named = scored_images(single, run.folder, "m", "mds").select("shift", pl.col("setting").fill_null(""))
+    assert sorted(set(named.rows())) == [
+        ("clean", ""), ("exposure_stops", ""), ("ood", ""), ("ood", "exposure_stops"),
+    ]  # fmt: skip
     # A rule for the risk counts them: without them, this risk needs no alarm at all.
     with pytest.raises(SoritesError, match="lowest"):
         sorites.guard(run, "msp", at="risk=0.05", out=tmp_path / "g")
@@ -267,6 +279,15 @@ def test_probabilities_fixed_batches_frames_and_fewer_classes(shape: Any, tmp_pa
     assert record.agreement.difference < 1e-5  # type: ignore[operator]
     assert record.classes == CLASSES[:3]
     assert record.set_threshold is None  # no kept logits
+
+
+def test_a_model_that_was_trained_on_images_of_the_run_is_named(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    write_metadata(folder, "overlap", {"m": [7, 120], "other": [3, 120]})
+    with pytest.warns(Notice, match="m was trained on 7 of the 120 samples") as told:
+        sorites.guard(folder, "msp", out=tmp_path / "g")
+    assert len(told) == 1
 
 
 def test_a_model_without_a_graph_gets_a_guard_of_its_outputs(tmp_path: Path) -> None:

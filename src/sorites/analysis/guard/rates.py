@@ -19,6 +19,8 @@ from sorites.metrics.rows import ON_GRID, SAMPLE_KEY, SETTING_KEY, select_rows, 
 from sorites.metrics.separation import UNKNOWN_CLASS
 
 ALL = "all"
+# The settings key of a shift with a single setting.
+ONLY_SETTING = "{}"
 
 
 def chosen_model(table: Table, folder: Path, name: str | None) -> str:
@@ -54,7 +56,8 @@ def scored_images(table: Table, folder: Path, model: str, scorer: str) -> pl.Dat
         has = ", ".join(scorers) or "no scorer"
         how = f"{folder} has scores of {has}. Run with {option('scorers', [scorer])}."
         raise UnknownName("scorer", scorer, scorers, how)
-    own_setting = pl.coalesce(pl.col("severity").cast(pl.String), SETTING_KEY[-1], pl.lit(""))
+    params = pl.col(SETTING_KEY[-1]).replace(ONLY_SETTING, "")
+    own_setting = pl.coalesce(pl.col("severity").cast(pl.String), params, pl.lit(""))
     own_shift = pl.concat_str("shift", own_setting, separator=" ").str.strip_chars()
     found = (
         rows.filter(ON_GRID, pl.col("model") == model, pl.col("scorer") == scorer, pl.col("error").is_null())
@@ -67,10 +70,7 @@ def scored_images(table: Table, folder: Path, model: str, scorer: str) -> pl.Dat
             "accept",
             shift=pl.when(UNKNOWN_CLASS).then(pl.lit(OOD)).otherwise("shift"),
             severity=pl.when(~UNKNOWN_CLASS).then("severity"),
-            setting=pl.when(~UNKNOWN_CLASS)
-            .then(SETTING_KEY[-1])
-            .when(pl.col("shift") != CLEAN)
-            .then(own_shift),
+            setting=pl.when(~UNKNOWN_CLASS).then(params).when(pl.col("shift") != CLEAN).then(own_shift),
             wrong=pl.when(UNKNOWN_CLASS).then(True).otherwise(~pl.col("correct")),
             clean=(pl.col("shift") == CLEAN) & ~UNKNOWN_CLASS,
         )

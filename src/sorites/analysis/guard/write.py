@@ -44,6 +44,7 @@ from sorites.evaluation.predict import GREY
 from sorites.evaluation.reopen import recreate_plan
 from sorites.evaluation.run import Run
 from sorites.evaluation.samples import frame_of
+from sorites.evaluation.storage.overlap import overlap_notes, overlap_of
 from sorites.evaluation.storage.record import read_record, versions
 from sorites.evaluation.storage.schema import RunRecord
 from sorites.evaluation.storage.shards import all_features
@@ -129,6 +130,8 @@ def write_guard(options: GuardOptions) -> GuardRecord:
         raise UnfinishedRun(folder, f"{incomplete.found()} Repeat the run to finish it, then make the guard.")
     table = read(folder)
     model = chosen_model(table, folder, options.model)
+    for note in overlap_notes({name: seen for name, seen in overlap_of(folder).items() if name == model}):
+        tell(Notice(note, code="trained_on", model=model))
     images = scored_images(table, folder, model, scorer)
     held_out = images.filter(pl.col("half") == 1)
     if not held_out["clean"].any():
