@@ -60,5 +60,7 @@ def convert(spec: str, source: str, folder: Path, limit: int = 100) -> list[Path
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/conversions.py MODEL SOURCE FOLDER")
     for written in convert(*sys.argv[1:3], Path(sys.argv[3])):
         print(f"{written} {written.stat().st_size / 1e6:.1f} MB")

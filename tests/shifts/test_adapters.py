@@ -144,3 +144,11 @@ def test_nrtk(tmp_path: Path) -> None:
     assert not np.array_equal(first, other)
     seed = int(np.random.default_rng(1).integers(2**31))
     assert np.array_equal(first, to_float(GaussianNoisePerturber(var=0.02, seed=seed)(image=IMAGE)[0]))
+
+    falling = PerturberStepFactory(
+        perturber=GaussianNoisePerturber, theta_key="var", start=0.05, stop=0.01, step=-0.02
+    )
+    file.write_text(json.dumps(to_config_dict(falling)))
+    with pytest.raises(SoritesError, match="must change the image more"):
+        sorites.shift(f"nrtk:{file}")
+    assert sorites.shift(f"nrtk:{file}?check=no").levels == (1.0, 2.0)

@@ -26,7 +26,7 @@ import copy
 import inspect
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -80,13 +80,15 @@ def _labels(name: str, declared: Any) -> tuple[str, ...] | None:
     """Return the classes that user code declares, in the order of its logits."""
     if declared is None:
         return None
-    ids = imagenet().ids if declared == "imagenet" else declared
-    if not isinstance(ids, list | tuple) or not all(isinstance(one, str) for one in ids):
+    if isinstance(declared, str) and declared == "imagenet":
+        return imagenet().ids
+    ids = () if isinstance(declared, str) or not isinstance(declared, Iterable) else tuple(declared)
+    if not ids or not all(isinstance(one, str) for one in ids):
         raise SoritesError(
             f'model {name}, its .sorites: expected labels to be a list of class names, or "imagenet", got'
             f" {str(declared)[:60]}"
         )
-    return tuple(ids)
+    return tuple(map(str, ids))
 
 
 def _is_module(obj: Any) -> bool:

@@ -1,6 +1,6 @@
 """Shifts as transforms of other libraries' pipelines.
 
-``Coma(severity=(0, 3))`` is the shift ``coma`` at a severity drawn from 0 to 3 waves for each image: a
+``Coma(severity=(0, 3))`` is the shift ``coma`` at a severity drawn from level 0 to 3 for each image: a
 callable that takes a Pillow image, an array or a tensor and returns the same type. Every registered shift has
 such a name (``defocus_disk`` is ``DefocusDisk``); ``shift_transform`` makes them by the name of the shift.
 ``as_torchvision``, ``as_albumentations``, ``as_nrtk`` and ``as_maite`` wrap them, or any augmentation of
