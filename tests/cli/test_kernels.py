@@ -34,6 +34,7 @@ def test_matching_says_how_well_by_every_criterion() -> None:
     (row,) = json.loads(done.stdout)
     assert abs(row["mtf50"]) < 0.05
     assert {"area", "ssim_edge", "psnr_coins", "waves"} <= row.keys()
+    assert "mtf, area: relative difference" in " ".join(done.stderr.split())
 
 
 def test_a_matched_set_is_read_back(tmp_path: Path) -> None:

@@ -506,6 +506,11 @@ def match(
     stack = None if reference is None else str(reference)
     frame, matched = match_table(stack, criterion, lens, tuple(mode or WAVES), tuple(level or LEVELS))
     print_frame(frame, format)
+    say(
+        "caught: share of the light inside the frame; mtf, area: relative difference to the reference;"
+        " acutance: difference; ssim, psnr (dB): of the blurred charts",
+        err=True,
+    )
     if out is None:
         say("next: add --out SET.npy to write the set", err=True)
         return

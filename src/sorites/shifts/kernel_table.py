@@ -71,9 +71,10 @@ def match_table(
     """Find the coefficient of each mode that matches its reference.
 
     Returns:
-        A table with the coefficients and the residuals of all criteria, and the kernels. Columns without a
-        unit are relative differences to the reference; ``caught`` is the share of light inside the frame. If
-        it is far below 1, as at the upper levels, the frame limits the match.
+        A table with the coefficients and the residuals of all criteria, and the kernels. The columns of MTF
+        and area are relative differences to the reference, ``acutance`` is a difference, and SSIM and PSNR
+        (dB) are those of the blurred charts. ``caught`` is the share of light inside the frame. If it is far
+        below 1, as at the upper levels, the frame limits the match.
     """
     if unknown := [m for m in modes if m not in WAVES] + [n for n in levels if n not in LEVELS]:
         raise SoritesError(
