@@ -59,8 +59,11 @@ def view(
     from sorites.apps.workbench.library import Library, sorted_out
     from sorites.apps.workbench.server import Workbench, workbench_app
     from sorites.io.decode import pixel_limit
+    from sorites.suites.suite import load
 
     folders, models = sorted_out(items or ["."])
+    if models:
+        load(suite)  # a wrong name fails here, not on the page
     workbench = Workbench(Library(folders, models, suite), selections, Lenses(lenses))
     if not workbench.library.runs() and not models:
         raise SoritesError(

@@ -198,11 +198,14 @@ def test_filter_open_a_trajectory_and_come_back_by_the_address(page: Any, served
     page.locator(".tile button").first.click()
     page.wait_for_selector("dialog .here img")
     assert page.locator("dialog section").count() == 3
+    shown = page.locator("dialog .here").get_attribute("data-row")
     address = page.url
+    assert "image=" in address
     page.keyboard.press("Escape")
     page.goto("about:blank")
     page.goto(address)
     page.wait_for_selector("dialog .here img")
+    assert page.locator("dialog .here").get_attribute("data-row") == shown
     page.keyboard.press("Escape")
     page.get_by_label("Remove the filter on shift").click()
     until(page, "document.getElementById('status').textContent.startsWith('88 images')")

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import sorites
+from sorites.apps.workbench.library import sorted_out
 from sorites.apps.workbench.query import parse_query
 from sorites.core.errors import SoritesError
 
@@ -95,3 +96,12 @@ def test_the_order_of_the_table_can_be_reversed(images: pl.DataFrame, finished: 
 def test_what_is_no_query_is_refused(text: str, images: pl.DataFrame) -> None:
     with pytest.raises(SoritesError):
         parse_query(text).apply(images)
+
+
+def test_arguments_are_folders_or_models(tmp_path: Path) -> None:
+    assert sorted_out([str(tmp_path), "lite0", "mine=onnx:a.onnx"]) == (
+        [tmp_path],
+        ["lite0", "mine=onnx:a.onnx"],
+    )
+    with pytest.raises(SoritesError, match="there is no such folder, and no model named"):
+        sorted_out([str(tmp_path / "nowhere")])

@@ -73,6 +73,8 @@ def test_pages_and_images(client: httpx.Client, key: str, workbench: Workbench, 
         .filter(sample_id=trajectory["sample"], output="label", model="coarse")
         .collect()
     )
+    kept = {"run": key, "image": trajectory["image_id"]}
+    assert client.get("trajectory", params=kept).json() == trajectory
     answers = {image["row"]: image["models"]["coarse"] for image in trajectory["images"]}
     assert len(answers) == rows.height == 11
     assert sorted(answer["conf"] for answer in answers.values()) == sorted(rows["conf"].to_list())
@@ -318,6 +320,7 @@ def test_every_route_needs_the_token_and_refuses_other_sites(served: str, workbe
         ("image", {}),
         ("thumbnail", {"row": "0", "side": "90000"}),
         ("trajectory", {"row": "-1"}),
+        ("trajectory", {"image": "nobody"}),
         ("turn", {"image": "../../etc/passwd"}),
         ("turn", {"image": "dropped/0"}),
         ("turn", {"image": "x", "at": '{"defocus_disk": NaN}'}),
@@ -360,6 +363,13 @@ def test_pages_that_belong_to_no_run_are_found_and_nothing_else(
     for of, name in ((found["key"], "notes.html"), (key, "passport.html"), ("", "passport.html")):
         assert client.get("page", params={"run": of, "name": name}).status_code == 404
     shutil.rmtree(beside.parent)
+
+
+def test_a_run_that_has_just_begun_says_so(tmp_path: Path, finished: Path) -> None:
+    shutil.copytree(finished, tmp_path / "begun", ignore=shutil.ignore_patterns("predictions"))
+    (run,) = Library([tmp_path]).runs()
+    about = run.summary()
+    assert (about["error"], about["models"]) == ("no predictions yet", ["classify", "coarse"])
 
 
 def test_images_have_their_clean_image_and_severity_in_words(client: httpx.Client, key: str) -> None:

@@ -162,7 +162,8 @@ def trajectory(entry: RunEntry, row: int) -> dict[str, Any]:
         _add_answer(opened, image, line)
     if any(image["truth"] is not None for image in images.values()):
         _mark_objects(images, lines)
-    about = {"sample": sample["sample_id"], "source": sample["source"], "class": sample["class"], "row": row}
+    about = {name: sample[name] for name in ("source", "class", "image_id")}
+    about |= {"sample": sample["sample_id"], "row": row}
     return {**about, "images": list(images.values())}
 
 

@@ -16,10 +16,11 @@ import polars as pl
 from sorites import metrics
 from sorites.analysis.images import wide
 from sorites.apps.workbench.query import Query
-from sorites.core import CLEAN, ImageU8, SettingValue
-from sorites.core.errors import SoritesError
+from sorites.core import CLEAN, MODELS, ImageU8, SettingValue
+from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.rng import digest
-from sorites.core.shard_index import PREDICTIONS
+from sorites.core.shard_index import PARQUET, PREDICTIONS
+from sorites.core.specs import named_spec, split_spec
 from sorites.core.table import read
 from sorites.evaluation import fit
 from sorites.evaluation import plan as plans
@@ -62,6 +63,17 @@ class Opened:
             first.select(*keys, "row"), on=keys, how="left", nulls_equal=True, maintain_order="left"
         )
         return joined.select("row").collect()["row"]
+
+    def row_of(self, image_id: str) -> int:
+        """Return the row of an image, which changes when rows are added to the run.
+
+        Raises:
+            SoritesError: The run has no such image.
+        """
+        row = self.images["image_id"].index_of(image_id)
+        if row is None:
+            raise SoritesError(f"the run has no image {image_id!r}")
+        return row
 
     def words(self, shift: str, severity: float | None) -> str | None:
         """Return a severity of a shift in words, such as "JPEG quality 18"; None for other images."""
@@ -158,6 +170,8 @@ class RunEntry:
             record = self.record
             suite = record.suite
             about |= {"suite": suite.name, "models": list(record.models), "shifts": list(suite.shift_names)}
+            if not any((self.folder / PREDICTIONS).glob(f"*{PARQUET}")):
+                return {**about, "error": "no predictions yet"}
             about["rows"] = read(self.folder).select(pl.len()).collect(engine="streaming").item()
             about["changed"] = max(_state(self.folder)) / 1e9
         except SoritesError as error:
@@ -280,6 +294,15 @@ def sorted_out(items: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Return the folders and the specs of models among arguments of the command.
 
     A folder that exists is a folder of runs; anything else is the spec of a model.
+
+    Raises:
+        SoritesError: An argument is neither.
     """
     folders = [Path(item) for item in items if Path(item).is_dir()]
-    return folders, [item for item in items if not Path(item).is_dir()]
+    models = [item for item in items if not Path(item).is_dir()]
+    for item in models:
+        try:
+            MODELS.get(split_spec(named_spec(item)[1])[0])
+        except UnknownName as error:
+            raise SoritesError(f"{item}: there is no such folder, and {error}") from error
+    return folders, models

@@ -206,7 +206,9 @@ def _embedding(workbench: Workbench, request: Request) -> Any:
 
 
 def _trajectory(workbench: Workbench, request: Request) -> Any:
-    return explore.trajectory(workbench.library.run(_text(request, "run")), _number(request, "row"))
+    entry, image = workbench.library.run(_text(request, "run")), _text(request, "image")
+    row = entry.opened().row_of(image) if image else _number(request, "row")
+    return explore.trajectory(entry, row)
 
 
 def _explained(workbench: Workbench, request: Request) -> Any:

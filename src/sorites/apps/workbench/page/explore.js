@@ -23,7 +23,8 @@ class Explorer {
     this.runs = runs;
     this.query = parsed(state.q, { where: [] });
     this.query.where = this.query.where || [];
-    this.open_row = state.row ?? null;
+    this.open_image = state.image ?? null; // rows move while a run fills in, ids do not
+    this.open_row = this.open_image === null ? state.row ?? null : null;
     this.mapped = state.map === "1";
     this.paired = state.clean === "1"; // the clean image beside each image
     this.pages = new Map();
@@ -48,7 +49,8 @@ class Explorer {
     this.resize = new ResizeObserver(() => this.draw());
     this.resize.observe(this.grid);
     await this.search();
-    if (this.open_row !== null) await this.trajectory(Number(this.open_row));
+    if (this.open_image !== null) await this.trajectory({ image: this.open_image });
+    else if (this.open_row !== null) await this.trajectory({ row: Number(this.open_row) });
   }
 
   close() {
@@ -58,7 +60,7 @@ class Explorer {
   }
 
   address() {
-    writeAddress("explore", { run: this.run, q: JSON.stringify(this.query), row: this.open_row, map: this.mapped ? 1 : null, clean: this.paired ? 1 : null });
+    writeAddress("explore", { run: this.run, q: JSON.stringify(this.query), image: this.open_image, map: this.mapped ? 1 : null, clean: this.paired ? 1 : null });
   }
 
   drawBar() {
@@ -71,7 +73,7 @@ class Explorer {
     const order = el("button", { "aria-label": "Reverse the order",
       onclick: () => { this.query.descending = !this.query.descending; this.search(); } }, "⇅");
     this.bar.replaceChildren(
-      runPicker(this.runs, this.run, (key) => { this.run = key; this.query = { where: [] }; this.open_row = null;
+      runPicker(this.runs, this.run, (key) => { this.run = key; this.query = { where: [] }; this.open_image = this.open_row = null;
         this.address(); this.open(); }),
       column, this.value, el("label", {}, "sort", sort), order,
       el("button", { onclick: () => { this.mapped = !this.mapped; this.address(); this.drawBar(); this.drawMap(); }, "aria-pressed": String(this.mapped) }, "map"),
@@ -159,7 +161,7 @@ class Explorer {
     if (!this.mapped) return;
     const models = this.runs.find((run) => run.key === this.run).models;
     drawMap(this.map, models, () => ({ run: this.run, q: this.query }),
-      (ids) => { this.query.where.push(["image_id", "in", ids]); this.search(); }, (row) => this.trajectory(row));
+      (ids) => { this.query.where.push(["image_id", "in", ids]); this.search(); }, (row) => this.trajectory({ row }));
   }
 
   async load(page) {
@@ -210,7 +212,7 @@ class Explorer {
     const setting = image.shift === "clean" ? "" : image.words || (image.severity !== null ? number(image.severity) : image.params || "");
     const about = setting ? `${setting} · ${image.shift}` : image.shift;
     const seen = (row, alt) => el("img", { alt, src: url("thumbnail", { run: this.run, row, side: 170 }) });
-    return el("button", { onclick: () => this.trajectory(image.row) },
+    return el("button", { onclick: () => this.trajectory({ row: image.row }) },
       el("span", { class: "images" }, this.paired && image.clean !== null ? seen(image.clean, "the clean image") : null,
         seen(image.row, `${image.class || image.sample_id}, ${about}`)),
       el("div", {}, el("small", {}, image.class || "no label"), el("small", { class: "soft", title: about }, about),
@@ -219,12 +221,12 @@ class Explorer {
           this.query.sort && image[this.query.sort] !== undefined ? ` ${number(image[this.query.sort])}` : null)));
   }
 
-  async trajectory(row) {
-    this.open_row = row;
+  async trajectory(of) {
+    const found = await get("trajectory", { run: this.run, ...of });
+    this.open_image = found.image_id;
     this.address();
-    const found = await get("trajectory", { run: this.run, row });
     this.dialog?.remove();
-    this.dialog = openTrajectory(this.run, row, found, () => { this.open_row = null; this.address(); });
+    this.dialog = openTrajectory(this.run, found.row, found, () => { this.open_image = null; this.address(); });
   }
 
   async copy() {

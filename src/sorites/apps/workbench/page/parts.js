@@ -120,6 +120,8 @@ export function card(model, found, answer, more) {
     more ? el("p", {}, more) : null);
 }
 
+export const LEGEND = "Blue: found boxes. Green: objects. Red, dashed: objects that no model finds.";
+
 // Draws found boxes (blue), objects of the ground truth (green), and those that no model finds (red, dashed, named).
 export function drawBoxes(overlay, answer) {
   overlay.setAttribute("viewBox", `0 0 ${answer.width} ${answer.height}`);

@@ -1,6 +1,6 @@
 // The trajectory of a sample: every shift and severity with the answers, boxes and explanation maps of the models.
 
-import { counted, el, get, number, percent, say, url } from "./parts.js";
+import { LEGEND, counted, el, get, number, percent, say, url } from "./parts.js";
 
 // Found boxes of a confidence below this are not drawn.
 const FROM = 0.25;
@@ -17,7 +17,8 @@ export function openTrajectory(run, row, found, onclose) {
       el("a", { href: `#/turn?run=${run}&image=${encodeURIComponent(found.sample)}${at}` }, "turn this image"),
       el("label", {}, "explanation map", maps.picker(models)),
       el("button", { onclick: () => dialog.close() }, "close")), sections);
-  sections.append(...shifts.map((shift) => strip(run, found, shift, row)));
+  const boxed = found.images.some((image) => image.truth || Object.values(image.models).some((answer) => answer.boxes?.length));
+  sections.append(...(boxed ? [el("p", { class: "soft" }, LEGEND)] : []), ...shifts.map((shift) => strip(run, found, shift, row)));
   document.body.append(dialog);
   dialog.showModal();
   dialog.querySelector(".here")?.scrollIntoView({ block: "center", inline: "center" });

@@ -1,6 +1,6 @@
 // One image under one or two dials: pixels, answers, OOD scores, where each model fails, and the map of both dials.
 
-import { card, drawBoxes, el, get, imagePicker, number, parsed, percent, post, runPicker, say, withModels, writeAddress } from "./parts.js";
+import { LEGEND, card, drawBoxes, el, get, imagePicker, number, parsed, percent, post, runPicker, say, withModels, writeAddress } from "./parts.js";
 
 const CELLS = 7;
 
@@ -42,6 +42,7 @@ class Turner {
     this.overlay = el("svg", { "aria-hidden": "true" });
     this.stage = el("div", { class: "stage", ondragover: (event) => { event.preventDefault(); this.stage.classList.add("over"); },
       ondragleave: () => this.stage.classList.remove("over"), ondrop: (event) => this.dropped(event) }, this.picture, this.overlay);
+    this.legend = el("small", { class: "soft" });
     this.side = el("div", { class: "side" });
     this.answers = el("div", { class: "answers", "aria-live": "polite" });
     this.maps = el("div", { class: "panels" });
@@ -52,7 +53,7 @@ class Turner {
       el("div", { class: "bar" }, runPicker(this.runs, this.run, (key) => { this.close(); this.run = key; this.image = null; this.at = {}; this.epoch += 1; this.open().catch((error) => say(error.message, true)); }, this.extra),
         pick, file, el("button", { onclick: () => this.webcam() }, "webcam"),
         el("span", { class: "soft" }, "or drop an image below")),
-      el("div", { class: "turn" }, el("div", {}, this.stage, this.side),
+      el("div", { class: "turn" }, el("div", {}, this.stage, this.legend, this.side),
         el("div", {}, this.dials, el("div", { class: "bar" },
           el("button", { onclick: () => this.bisect(), title: "Key: b" }, "find failure severities (b)"),
           el("button", { onclick: () => this.drawMap(), title: "Key: m" }, "map of both dials (m)")), el("h2", { class: "unseen" }, "Answers"), this.answers, this.maps)));
@@ -108,6 +109,7 @@ class Turner {
     if (answer.error) { say(answer.error, true); return; }
     this.picture.src = answer.image;
     drawBoxes(this.overlay, answer);
+    this.legend.textContent = answer.truth || Object.values(answer.models).some((model) => model.boxes?.length) ? LEGEND : "";
     this.dials.querySelectorAll(".words").forEach((line) => { line.textContent = answer.words[line.dataset.shift] ?? ""; });
     this.side.classList.toggle("alone", !answer.point);
     this.side.replaceChildren(...(answer.point ? [el("img", { src: answer.point, alt: "The image of a point" })] : []), histogram(answer.histogram));
