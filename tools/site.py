@@ -7,6 +7,7 @@ error. Nothing is fetched.
 from __future__ import annotations
 
 import argparse
+import datetime
 import inspect
 import json
 import re
@@ -101,18 +102,35 @@ def questions_page() -> str:
     return "\n".join([head, *lines, "", ":::{toctree}", ":hidden:", *names, ":::", ""])
 
 
+# What stands for the user's own files in the commands of a question.
+PLACEHOLDERS = {
+    "PHOTOS": "a folder of images in class folders",
+    "classes.txt": "a file with one class name per line",
+    "RUN": "a run folder",
+    "BASE": "the run folder of the model so far",
+    "NEW": "that of the new model",
+}
+
+
 def question_page(one: Question) -> str:
     """Return the page of a question: its commands, an example with its files, and a picture of its answer."""
     minutes = "1 minute" if one.minutes == 1 else f"{one.minutes} minutes"
+    day = datetime.date.fromisoformat(measured())
     commands, example = ("\n".join(map(wrapped, lines)) for lines in (one.commands, one.example))
     files = "".join(f"`{name}`:\n\n```python\n{text.strip()}\n```\n\n" for name, text in one.files.items())
+    own = f"## With your images and model\n\n```sh\n{commands}\n```\n\n{_placeholders(commands)}"
     return (
-        f"# {one.question}\n\n{one.answer}\n\n## With your images and model\n\n```sh\n{commands}\n```\n\n"
-        "PHOTOS is a folder of images in class folders, classes.txt has one class name per line, and RUN, BASE and NEW are run"
-        f" folders.\n\n## On the embedded data\n\n{files}```sh\n{example}\n```\n\nAbout {minutes} on two cores, after the"
-        f" downloads (measured on {measured()}).\n\n![The answer of the example](../../answers/{one.name}.webp)\n\n"
+        f"# {one.question}\n\n{one.answer}\n\n{own if one.commands != one.example else ''}"
+        f"## On the embedded data\n\n{files}```sh\n{example}\n```\n\nAbout {minutes} on two cores, after the"
+        f" downloads (measured on {day.day} {day:%B %Y}).\n\n![The answer of the example](../../answers/{one.name}.webp)\n\n"
         f"[Details](../../{one.page}). Further words for it: {one.words}.\n"
     )
+
+
+def _placeholders(commands: str) -> str:
+    """Say what stands for the user's own files in some commands."""
+    said = [f"{name} is {text}" for name, text in PLACEHOLDERS.items() if re.search(rf"\b{name}\b", commands)]
+    return f"{', '.join(said[:-1])}{' and ' if len(said) > 1 else ''}{said[-1]}.\n\n" if said else ""
 
 
 def shifts_page() -> str:

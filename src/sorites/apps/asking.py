@@ -146,11 +146,11 @@ def described(found: Sequence[Question], short: bool = False) -> str:
 
 def _block(one: Question) -> str:
     minutes = "1 minute" if one.minutes == 1 else f"{one.minutes} minutes"
-    example = "\n".join(f"    {line}" for line in one.example)
-    commands = "\n".join(f"    {line}" for line in one.commands)
+    example, commands = ("\n".join(f"    {line}" for line in lines) for lines in (one.example, one.commands))
     files = "".join(f"\n  {name}:\n{indent(text.strip(), ' ' * 4)}" for name, text in one.files.items())
+    own = f"{commands}\n" if one.commands != one.example else ""
     return (
-        f"{one.question}\n  {one.answer}\n{commands}\n"
+        f"{one.question}\n  {one.answer}\n{own}"
         f"  On the embedded data, about {minutes} on two cores:\n{example}{files}\n  docs/{one.page}"
     )
 

@@ -91,7 +91,7 @@ def test_a_grid_of_two_params_is_a_row_for_each_of_some_values_of_the_first() ->
     some = [(value["lens"], value["field"]) for row in rows for value in row if isinstance(value, Mapping)]
     assert some == [(names[i], field) for i in (0, 7, 14) for field in (0.0, 0.3, 0.5, 0.7, 0.9)]
     said = captions(lens, rows)
-    assert said[0][:3] == ["untouched", f"{names[0]}  field 0", f"{names[0]}  field 0.3"]
+    assert said[0][:3] == ["clean", f"{names[0]}  field 0", f"{names[0]}  field 0.3"]
     assert len({caption for row in said for caption in row}) == 16
 
 
@@ -111,7 +111,7 @@ def test_a_small_grid_is_shown_whole() -> None:
     style = core.shift("style")
     rows = chosen(style.settings)
     assert [setting for row in rows for setting in row] == [0.0, *style.settings]
-    assert captions(style, rows)[0][:3] == ["untouched", "gray", "sepia"]
+    assert captions(style, rows)[0][:3] == ["clean", "gray", "sepia"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_small_grid_is_shown_whole() -> None:
     ],
 )
 def test_severities_are_shown_with_their_unit(name: str, severity: float, said: str) -> None:
-    assert captions(core.shift(name), [[0.0, severity]]) == [["untouched", said]]
+    assert captions(core.shift(name), [[0.0, severity]]) == [["clean", said]]
 
 
 def test_a_grid_has_no_severities() -> None:

@@ -27,25 +27,38 @@ class ComparedSide(Strict):
     path: str
     """Run folder or passport, relative to the folder of the document."""
     model: str
+    """Its name."""
     version: str
+    """Its version, a hash of weights and preprocessing."""
     runs: tuple[RunEvidence, ...]
+    """What its numbers rest on."""
 
 
 class ComparisonDocument(Strict):
     """The whole document."""
 
     schema_name: Literal["sorites-comparison"] = Field(default="sorites-comparison", alias="schema")
+    """The kind of the document."""
     schema_version: Literal[1] = 1
+    """The version of this schema."""
     sorites: str
+    """The version of Sorites that wrote it."""
     base: ComparedSide
+    """The model that is compared with."""
     new: ComparedSide
+    """The model that is judged."""
     shared: bool
+    """True if only images with predictions of both models were compared."""
     other_versions: bool
+    """True if different versions of the libraries that make images were allowed."""
     rate: float
+    """The rate at which two equal models raise a false alarm on any shift."""
     conf: float | None = None
     """For detectors, the confidence from which a box finds an object."""
     gate: Gate | None
+    """The rules, if there are any."""
     notes: tuple[str, ...]
+    """What was printed beside the numbers."""
     dials: tuple[dict[str, Any], ...]
     """One row per shift, as in ``Comparison.dials``."""
     settings: tuple[dict[str, Any], ...]
@@ -55,6 +68,7 @@ class ComparisonDocument(Strict):
     page: str
     """The digest of the page that shows the document, without the document itself."""
     hash: str = ""
+    """Hash of all the above."""
 
     def numbers(self) -> dict[str, Any]:
         """Return what is computed from the runs, without the notes, which name folders."""

@@ -169,23 +169,33 @@ class Passport(Strict):
     """The whole document."""
 
     schema_name: Literal["sorites-passport"] = Field(default="sorites-passport", alias="schema")
+    """The kind of the document."""
     schema_version: Literal[4] = 4
+    """The version of this schema."""
     sorites: str
+    """The version of Sorites that wrote it."""
     model: ModelInfo
+    """The model."""
     battery: BatteryInfo
+    """The suites that were run."""
     clean: Number
     """Accuracy on clean images, each sample once."""
     shifted: Number
     """Mean over the listed shifts of the accuracy under each shift, which is the mean over its settings."""
     dials: tuple[Dial, ...]
+    """One entry per shift with ordered severities."""
     grids: tuple[Grid, ...]
+    """One entry per shift whose settings have no order."""
     weakest: tuple[str, ...]
     """The shifts with the greatest ``drop``."""
     knows: SelfKnowledge | None
+    """How well the model knows when it fails; null if that was not measured."""
     runs: tuple[Run, ...]
+    """The run of each part."""
     left_out: dict[str, str]
     """Parts that were not measured, with reasons."""
     versions: dict[str, str]
+    """The versions of the libraries."""
     hash: str = ""
     """Hash of all the above."""
     evidence: tuple[RunEvidence, ...] = ()
@@ -257,10 +267,15 @@ class BoxPassport(Strict):
     """The whole document of a detector."""
 
     schema_name: Literal["sorites-passport-boxes"] = Field(default="sorites-passport-boxes", alias="schema")
+    """The kind of the document."""
     schema_version: Literal[2] = 2
+    """The version of this schema."""
     sorites: str
+    """The version of Sorites that wrote it."""
     model: ModelInfo
+    """The model."""
     battery: BatteryInfo
+    """The suites that were run."""
     conf: float
     """Boxes of less confidence do not count as found."""
     clean: Number
@@ -272,16 +287,23 @@ class BoxPassport(Strict):
     precision: Number
     """Share of the boxes on clean images that find an object."""
     dials: tuple[BoxDial, ...]
+    """One entry per shift."""
     tide: tuple[ErrorCost, ...]
+    """What each kind of error costs."""
     weakest: tuple[str, ...]
     """The shifts with the greatest ``lost``."""
     knows: BoxKnowledge | None
+    """How well the score of a box tells wrong boxes; null if that was not measured."""
     runs: tuple[Run, ...]
+    """The run of each part."""
     left_out: dict[str, str]
+    """Parts that were not measured, with reasons."""
     versions: dict[str, str]
+    """The versions of the libraries."""
     hash: str = ""
     """Hash of all the above."""
     evidence: tuple[RunEvidence, ...] = ()
+    """The evidence of the numbers: the run of each part, and the digests of its files."""
 
     def dial(self, shift: str) -> BoxDial:
         """Return the entry of a shift."""

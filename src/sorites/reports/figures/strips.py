@@ -294,7 +294,7 @@ def captions(shift: Shift, rows: Sequence[Sequence[SettingValue]]) -> list[list[
             return "  ".join(
                 _param(key, setting[key], len(keys)) for key in keys or setting if key in setting
             )
-        return "untouched" if setting == 0 else words.text(setting)
+        return "clean" if setting == 0 else words.text(setting)
 
     return [[caption(setting) for setting in row] for row in rows]
 
