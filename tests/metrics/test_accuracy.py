@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from sorites.metrics import accuracy, accuracy_drop, dial_accuracy, dial_drop, mean_accuracy
+from sorites.metrics import accuracy, accuracy_drop, dial_accuracy, dial_drop, edited_accuracy, mean_accuracy
 from sorites.metrics.intervals import Z
 
 VERDICTS = st.lists(
@@ -156,3 +156,12 @@ def test_mean_accuracy_interval_is_wilsons_when_each_sample_has_one_row(world: p
     ):
         assert mine[0] == plain[0]
         assert mine[1:] == pytest.approx(plain[1:])
+
+
+def test_edited_images_of_two_sources_with_equal_names_count_each(row: Any, frame: Any) -> None:
+    rows = [
+        row("p", "hat", 1.0, True, image_id="p", source=source, degrees=[{"measure": "psnr", "value": value}])
+        for source, value in (("a", 10.0), ("b", 20.0))
+    ]
+    found = edited_accuracy(frame(rows), similarities=["psnr"])
+    assert found.select("n", "psnr").row(0) == (2, 15.0)

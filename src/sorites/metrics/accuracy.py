@@ -438,7 +438,8 @@ def edited_accuracy(
     """
     found, names = accuracy(table, by), list(dict.fromkeys(similarities))
     keys = [by] if isinstance(by, str) else list(dict.fromkeys(by))
-    images = table.lazy().filter((pl.col("output") == "label") & ON_GRID).unique([*keys, "image_id"])
+    of_image = list(dict.fromkeys([*keys, *SAMPLE_KEY, "image_id"]))
+    images = table.lazy().filter((pl.col("output") == "label") & ON_GRID).unique(of_image)
     beside = {"kept": pl.col("valid").mean(), **{name: _median_degree(name) for name in names}}
     general = [key for key in keys if key not in ("shift", "severity", "level", "family")]
     psnr = {"reconstruction_psnr": _median_degree("psnr")}

@@ -22,8 +22,8 @@ from sorites.core.rng import digest
 from sorites.evaluation.engines import ENGINES
 from sorites.evaluation.run import run
 from sorites.io.files import write_bytes
-from sorites.metrics import judged_rows, normal_interval, select_rows
-from sorites.metrics.intervals import paired_interval
+from sorites.metrics import judged_rows, select_rows
+from sorites.metrics.intervals import clustered_wilson_interval, paired_interval
 from sorites.models.trained import read_record
 from sorites.reports.training import arms_page
 from sorites.suites.suite import load as load_suite
@@ -152,8 +152,9 @@ def box_comparison_tables(table: pl.LazyFrame, members: Sequence[Member]) -> dic
 def accuracies(rows: pl.DataFrame, by: Sequence[str] = GROUP) -> pl.DataFrame:
     """Return the accuracy of each arm by family and severity: value, n samples, seeds, shifts, low, high."""
     each = _over_samples(rows.with_columns(value="right"), [*by, "arm"])
-    spread = (pl.col("square") - pl.col("value") ** 2) / pl.col("n")
-    bounds = normal_interval(pl.col("value"), spread)
+    value = pl.col("value")
+    spread = pl.col("square") - value**2
+    bounds = clustered_wilson_interval(value, spread, pl.col("n"), pl.col("rows"))
     return _with_seeds(
         each.with_columns(**bounds), rows.with_columns(value="right"), [*by, "arm"], (0.0, 1.0)
     )
@@ -164,8 +165,10 @@ def gains(rows: pl.DataFrame, over: str, by: Sequence[str] = GROUP) -> pl.DataFr
     arms = rows["arm"].unique().sort().to_list()
     if over not in arms:
         raise UnknownName("arm", over, arms, f"Available: {', '.join(arms)}.")
-    baseline = rows.filter(pl.col("arm") == over).select("seed", "image_id", theirs="right")
-    pairs = rows.filter(pl.col("arm") != over).join(baseline, on=["seed", "image_id"])
+    baseline = rows.filter(pl.col("arm") == over).select("seed", "source", "image_id", theirs="right")
+    pairs = rows.filter(pl.col("arm") != over).join(
+        baseline, on=["seed", "source", "image_id"], nulls_equal=True
+    )
     pairs = pairs.with_columns(value=pl.col("right") - pl.col("theirs"))
     keys = [*by, "arm"]
     each = _over_samples(pairs, keys)
@@ -176,11 +179,15 @@ def gains(rows: pl.DataFrame, over: str, by: Sequence[str] = GROUP) -> pl.DataFr
 def _over_samples(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """Average over samples, after averaging each sample over its shifts and seeds."""
     own = rows.group_by([*keys, "source", "sample_id"]).agg(
-        pl.col("value").mean(), apart=pl.col("value").abs().mean()
+        pl.col("value").mean(), apart=pl.col("value").abs().mean(), rows=pl.len()
     )
     shifts = rows.group_by(keys).agg(shifts=pl.col("shift").unique().sort())
     means = own.group_by(keys).agg(
-        pl.col("value").mean(), square=(pl.col("value") ** 2).mean(), apart=pl.col("apart").mean(), n=pl.len()
+        pl.col("value").mean(),
+        square=(pl.col("value") ** 2).mean(),
+        apart=pl.col("apart").mean(),
+        rows=pl.col("rows").sum(),
+        n=pl.len(),
     )
     return means.join(shifts, on=keys, nulls_equal=True)
 

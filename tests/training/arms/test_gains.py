@@ -138,6 +138,15 @@ def test_accuracies_are_the_shares_of_right_answers():
         assert 0 <= held["low"] < held["value"] < held["high"] <= 1
 
 
+def test_an_arm_that_is_always_right_is_not_certain():
+    table, trained = world({"none": 0.0, "optics": 50.0}, 1, images=30)
+    clean = accuracies(verdicts(table, trained)).filter(pl.col("family") == "clean")
+    found = clean.filter(pl.col("arm") == "optics").row(0, named=True)
+    assert found["value"] == 1
+    assert found["high"] == pytest.approx(1)
+    assert found["low"] == pytest.approx(1 / (1 + 1.96**2 / 30), abs=1e-3)  # Wilson's bound
+
+
 def test_a_page_gets_gains_over_optics_where_there_are_others():
     table, trained = world({"none": 0.0, "optics": 0.5, "cascade": 0.4}, 1, images=30)
     found = comparison_tables(table, trained)

@@ -88,9 +88,7 @@ def _summary(table: Table, by: Sequence[str], own: bool) -> pl.DataFrame:
         "image_id",
         auto_s=pl.col("params").str.json_path_match("$.shutter").cast(pl.Float64),
     )
-    frame = shots.join(_entropies(table), on=("run_id", "image_id", "model"), how="left").collect(
-        engine="streaming"
-    )
+    frame = shots.join(_entropies(table), on=_IMAGE, how="left", nulls_equal=True).collect(engine="streaming")
     scenes = frame.select(*columns).unique(["model", *SCENE], keep="any", maintain_order=False)
     kinds: dict[str, Any] = {"model": pl.String, **{name: frame.schema[name] for name in SCENE}, **OUTCOME}
     outcomes = pl.concat([pl.DataFrame(schema=kinds), *_outcomes(frame, own)])
@@ -114,9 +112,13 @@ def _summary(table: Table, by: Sequence[str], own: bool) -> pl.DataFrame:
     return answer_frame(sums.with_columns(**bounds), keys, "value", "n", "low", "high", *more, then=order)
 
 
+# What identifies an image for a model: two sources may use the same names.
+_IMAGE = ("run_id", "source", "image_id", "model")
+
+
 def _entropies(table: Table) -> pl.LazyFrame:
     rows = table.lazy().filter((pl.col("output") == "ood") & (pl.col("scorer") == ENTROPY))
-    return rows.select("run_id", "image_id", "model", entropy="score").unique(["run_id", "image_id", "model"])
+    return rows.select(*_IMAGE, entropy="score").unique(_IMAGE)
 
 
 @dataclass(frozen=True)
