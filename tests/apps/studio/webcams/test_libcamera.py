@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
+from sorites.apps.studio.calibration import LADDER, possible
 from sorites.apps.studio.cameras import CameraError, FixedSettings, differences, exif_of
 from sorites.apps.studio.devices import open_camera
 from sorites.apps.studio.measuring.flats import setting, times_and_aperture
@@ -163,3 +164,14 @@ def test_without_picamera2_its_package_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "picamera2", None)
     with pytest.raises(SoritesError, match="python3-picamera2"):
         LibcameraCamera("libcamera:0")
+
+
+@pytest.mark.usefixtures("module")
+def test_markers_are_photographed_at_the_aperture_that_there_is() -> None:
+    """At f/2 the exposure of 1/60 s at f/8 takes 1/960 s."""
+    camera = LibcameraCamera("libcamera:0?aperture=2")
+    params = possible(camera, LADDER[0])
+    assert params == {"mode": "manual", "iso": 400, "shutter": pytest.approx(1 / 960), "aperture": 2.0}
+    assert camera.set(params)["shutter"] == pytest.approx(1 / 960, rel=1e-2)
+    assert possible(camera, LADDER[-1]) == LADDER[-1]
+    camera.close()

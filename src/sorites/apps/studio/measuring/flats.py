@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
-from sorites.apps.studio.cameras import Camera, FixedSettings, Photo, format_setting, nearest, parse_value
+from sorites.apps.studio.cameras import (
+    Camera,
+    FixedSettings,
+    Photo,
+    format_setting,
+    nearest,
+    own_aperture,
+    parse_value,
+)
 from sorites.apps.studio.measuring.sensor import DARK, FLAT
 from sorites.apps.studio.screen.server import Screen
 from sorites.core.errors import SoritesError
@@ -92,11 +100,9 @@ def times_and_aperture(camera: Camera) -> tuple[list[float], float]:
     """
     ability = camera.about().ability
     times = [parse_value("shutter", text) for text in ability.get("shutter", ())]
-    apertures = [parse_value("aperture", text) for text in ability.get("aperture", ())]
     if not any(times):
         raise SoritesError("the camera reports no shutter times; turn its mode dial to M")
-    aperture = min(filter(None, apertures), key=lambda one: abs(np.log(one / APERTURE)), default=APERTURE)
-    return sorted(filter(None, times)), aperture
+    return sorted(filter(None, times)), own_aperture(camera, APERTURE)
 
 
 def _closest(shutter: float, times: Sequence[float]) -> float:
