@@ -13,7 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image as Pillow
 
-from sorites.apps.studio.cameras import Camera, CameraError, FixedSettings, NeedsHand, Photo, Unsettled
+from sorites.apps.studio.cameras import (
+    Camera,
+    CameraError,
+    FixedSettings,
+    NeedsHand,
+    Params,
+    Photo,
+    Unsettled,
+    own_aperture,
+)
 from sorites.apps.studio.devices import DeviceOptions, open_devices
 from sorites.apps.studio.markers import Found, Matrix, board, drift, locate, placement
 from sorites.apps.studio.screen.server import Screen, Shown
@@ -97,7 +106,7 @@ def calibrate(
     reason, hand = "", None
     for params in (*LADDER[first:], *LADDER[:first]):
         try:
-            camera.set(params)
+            camera.set(possible(camera, params))
             photo = camera.shoot()
             location = locate(decode_photo(photo), shown_board, placed)
             if screen.confirm() != shown:
@@ -119,6 +128,15 @@ def calibrate(
     if hand is not None:
         raise hand
     raise CameraError(f"calibration failed: {reason}")
+
+
+def possible(camera: Camera, params: Params) -> Params:
+    """Return a setting of the same exposure at an aperture that the camera has."""
+    if params["mode"] == "auto":
+        return params
+    aperture = own_aperture(camera, float(params["aperture"]))
+    shutter = float(params["shutter"]) * (aperture / float(params["aperture"])) ** 2
+    return {**params, "aperture": aperture, "shutter": shutter}
 
 
 # Calibrating once

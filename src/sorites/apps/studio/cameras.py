@@ -205,6 +205,13 @@ class Camera(Protocol):
         """Release the camera."""
 
 
+def own_aperture(camera: Camera, wanted: float) -> float:
+    """Return the aperture of a camera that is nearest to the wanted one; some have one only."""
+    texts = dict(camera.about().ability).get("aperture", ())
+    apertures = [value for text in texts if (value := parse_value("aperture", text)) is not None]
+    return min(apertures, key=lambda one: stops_apart("aperture", one, wanted), default=wanted)
+
+
 _ISO, _SHUTTER, _APERTURE, _WHEN, _EXIF = 0x8827, 0x829A, 0x829D, 0x9003, 0x8769
 
 

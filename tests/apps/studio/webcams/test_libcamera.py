@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites.apps.studio.cameras import CameraError, FixedSettings
+from sorites.apps.studio.calibration import LADDER, possible
+from sorites.apps.studio.cameras import CameraError, FixedSettings, differences, exif_of
 from sorites.apps.studio.devices import open_camera
+from sorites.apps.studio.measuring.flats import setting, times_and_aperture
 from sorites.apps.studio.webcams.libcamera import LibcameraCamera
+from sorites.apps.studio.webcams.settings import with_values
 from sorites.core.errors import SoritesError
 
 
@@ -76,9 +79,14 @@ class Picamera2:
     def capture_request(self) -> Request:
         return Request()
 
-    def capture_file(self, file: io.BytesIO, format: str) -> None:
+    def capture_file(self, file: io.BytesIO, format: str) -> Mapping[str, Any]:
+        """Write the EXIF data that picamera2 writes: the ISO is the gain, and there is no aperture."""
         assert format == "jpeg"
-        Pillow.fromarray(np.full((8, 8, 3), 90, np.uint8)).save(file, "JPEG")
+        metadata, exif = self.capture_metadata(), Pillow.Exif()
+        details = exif.get_ifd(0x8769)
+        details[0x8827], details[0x829A] = int(100 * metadata["AnalogueGain"]), metadata["ExposureTime"] / 1e6
+        Pillow.fromarray(np.full((8, 8, 3), 90, np.uint8)).save(file, "JPEG", exif=exif, comment=b"kept")
+        return metadata
 
 
 @pytest.fixture
@@ -111,6 +119,31 @@ def test_controls_are_awaited_and_read_back() -> None:
 
 
 @pytest.mark.usefixtures("module")
+def test_photographs_say_at_which_setting_they_were_taken() -> None:
+    camera = LibcameraCamera("libcamera:0?aperture=1.8&gain=2")
+    read = camera.set({**MANUAL, "iso": 200})
+    photo = camera.shoot()
+    said = exif_of(photo)
+    assert said == pytest.approx(read, rel=1e-3)
+    assert differences({**MANUAL, "iso": 200}, said) == []
+    with Pillow.open(io.BytesIO(photo.data)) as opened:
+        assert (opened.info["comment"], opened.size) == (b"kept", (8, 8))
+        np.testing.assert_allclose(np.asarray(opened), 90, atol=1)
+    with pytest.raises(CameraError, match="no JPEG"):
+        with_values(b"II*", read)
+    camera.close()
+
+
+@pytest.mark.usefixtures("module")
+def test_sensors_are_measured_at_the_aperture_that_there_is() -> None:
+    camera = LibcameraCamera("libcamera:0?aperture=1.8")
+    times, aperture = times_and_aperture(camera)
+    assert (times[0], times[-1], aperture) == (1 / 2000, 1 / 8, 1.8)
+    camera.set(setting(100, times[0], aperture))
+    camera.close()
+
+
+@pytest.mark.usefixtures("module")
 @pytest.mark.parametrize("change", [{"iso": 3200}, {"shutter": 2.0}, {"aperture": 8.0}])
 def test_what_the_sensor_cannot_do_is_an_error(change: dict[str, float]) -> None:
     camera = LibcameraCamera("libcamera:0?aperture=1.8")
@@ -131,3 +164,14 @@ def test_without_picamera2_its_package_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "picamera2", None)
     with pytest.raises(SoritesError, match="python3-picamera2"):
         LibcameraCamera("libcamera:0")
+
+
+@pytest.mark.usefixtures("module")
+def test_markers_are_photographed_at_the_aperture_that_there_is() -> None:
+    """At f/2 the exposure of 1/60 s at f/8 takes 1/960 s."""
+    camera = LibcameraCamera("libcamera:0?aperture=2")
+    params = possible(camera, LADDER[0])
+    assert params == {"mode": "manual", "iso": 400, "shutter": pytest.approx(1 / 960), "aperture": 2.0}
+    assert camera.set(params)["shutter"] == pytest.approx(1 / 960, rel=1e-2)
+    assert possible(camera, LADDER[-1]) == LADDER[-1]
+    camera.close()

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
-from sorites.apps.studio.cameras import Camera, FixedSettings, Photo, format_setting, nearest, parse_value
+from sorites.apps.studio.cameras import (
+    Camera,
+    FixedSettings,
+    Photo,
+    format_setting,
+    nearest,
+    own_aperture,
+    parse_value,
+)
 from sorites.apps.studio.measuring.sensor import DARK, FLAT
 from sorites.apps.studio.screen.server import Screen
 from sorites.core.errors import SoritesError
@@ -51,25 +59,23 @@ def photograph_flats(
     """
     camera.prepare(FixedSettings())
     camera.use_raw()
-    ability = camera.about().ability["shutter"]
-    times = sorted(time for text in ability if (time := parse_value("shutter", text)) is not None)
-    if not times:
-        raise SoritesError("the camera reports no shutter times; turn its mode dial to M")
+    times, aperture = times_and_aperture(camera)
     taken = 0
     for iso in isos:
         screen.show("flat", plain(stage, 255))
-        at_full = time_of_saturation(camera, screen, iso, times)
+        at_full = time_of_saturation(camera, screen, iso, times, aperture)
         for number, share in enumerate(SHARES, 1):
             shutter = _closest(at_full * share, times)
-            say(f"flat pair {number} of {len(SHARES)}: {format_setting(setting(iso, shutter))}")
+            params = setting(iso, shutter, aperture)
+            say(f"flat pair {number} of {len(SHARES)}: {format_setting(params)}")
             for half in "ab":
-                _write(
-                    camera, screen, setting(iso, shutter), folder / FLAT / f"iso{iso:g}_{number:02d}{half}"
-                )
+                _write(camera, screen, params, folder / FLAT / f"iso{iso:g}_{number:02d}{half}")
                 taken += 1
         screen.show("dark", None)
         for number in range(1, DARKS + 1):
-            _write(camera, screen, setting(iso, times[0]), folder / DARK / f"iso{iso:g}_{number:02d}")
+            _write(
+                camera, screen, setting(iso, times[0], aperture), folder / DARK / f"iso{iso:g}_{number:02d}"
+            )
             taken += 1
     return taken
 
@@ -81,9 +87,22 @@ def plain(stage: tuple[int, int], value: int) -> bytes:
     return file.getvalue()
 
 
-def setting(iso: float, shutter: float) -> Mapping[str, Any]:
-    """Return a manual setting at the aperture of the measurement."""
-    return {"mode": "manual", "iso": iso, "shutter": shutter, "aperture": APERTURE}
+def setting(iso: float, shutter: float, aperture: float) -> Mapping[str, Any]:
+    """Return a manual setting."""
+    return {"mode": "manual", "iso": iso, "shutter": shutter, "aperture": aperture}
+
+
+def times_and_aperture(camera: Camera) -> tuple[list[float], float]:
+    """Return the shutter times of a camera, and its aperture nearest to f/8, which may be its only one.
+
+    Raises:
+        SoritesError: The camera reports no shutter times.
+    """
+    ability = camera.about().ability
+    times = [parse_value("shutter", text) for text in ability.get("shutter", ())]
+    if not any(times):
+        raise SoritesError("the camera reports no shutter times; turn its mode dial to M")
+    return sorted(filter(None, times)), own_aperture(camera, APERTURE)
 
 
 def _closest(shutter: float, times: Sequence[float]) -> float:
@@ -111,13 +130,15 @@ def _write(camera: Camera, screen: Screen, params: Mapping[str, Any], stem: Path
     write_bytes(photo.data, stem.with_name(stem.name + ending))
 
 
-def time_of_saturation(camera: Camera, screen: Screen, iso: float, times: Sequence[float]) -> float:
+def time_of_saturation(
+    camera: Camera, screen: Screen, iso: float, times: Sequence[float], aperture: float
+) -> float:
     """Return the shutter time at which the white screen saturates the brightest colour."""
     if nearest("iso", iso, camera.about().ability["iso"]) is None:
         raise SoritesError(f"the camera cannot be set to ISO {iso:g}")
     shutter = _closest(FIRST_S, times)
     for _ in range(TRIALS):
-        photo = shoot(camera, screen, setting(iso, shutter))
+        photo = shoot(camera, screen, setting(iso, shutter, aperture))
         raw = read_raw(photo.data, photo.name)
         sites = raw.sites()
         high, wide = sites.shape[1] // 4, sites.shape[2] // 4

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.apps.studio.cameras import Camera, FixedSettings, parse_value
-from sorites.apps.studio.measuring.flats import plain, setting, shoot, time_of_saturation
+from sorites.apps.studio.cameras import Camera, FixedSettings
+from sorites.apps.studio.measuring.flats import plain, setting, shoot, time_of_saturation, times_and_aperture
 from sorites.apps.studio.screen.server import Screen
-from sorites.core.errors import SoritesError
 from sorites.io.files import write_bytes
 from sorites.io.raw_files import RawImage, read_raw
 from sorites.optics.display import Flicker, Ramp, fit_flicker, fit_ramp
@@ -69,23 +68,20 @@ def measure_screen(camera: Camera, screen: Screen, stage: tuple[int, int], say: 
     """
     camera.prepare(FixedSettings())
     camera.use_raw()
-    texts = camera.about().ability["shutter"]
-    times = sorted(time for text in texts if (time := parse_value("shutter", text)) is not None)
-    if not times:
-        raise SoritesError("the camera reports no shutter times; turn its mode dial to M")
+    times, aperture = times_and_aperture(camera)
     screen.show("white", plain(stage, 255))
-    at_full = time_of_saturation(camera, screen, ISO, times)
+    at_full = time_of_saturation(camera, screen, ISO, times, aperture)
     long = max((time for time in times if time <= SHARE * at_full), default=times[0])
     screen.show("black", None)
-    black = _levels(_shot(camera, screen, dict(setting(ISO, times[0]))))
+    black = _levels(_shot(camera, screen, dict(setting(ISO, times[0], aperture))))
     say(f"grey ramp of {len(VALUES)} values")
     ramp = []
     for value in VALUES:
         screen.show(f"grey {value}", plain(stage, value))
-        exposure = dict(setting(ISO, long))
+        exposure = dict(setting(ISO, long, aperture))
         ramp.append(luminance(_shot(camera, screen, exposure), black, exposure))
     return Measured(
-        fit_ramp(VALUES, np.array(ramp)), _flicker(camera, screen, stage, times, long, black, say)
+        fit_ramp(VALUES, np.array(ramp)), _flicker(camera, screen, stage, times, (long, aperture), black, say)
     )
 
 
@@ -106,18 +102,19 @@ def _flicker(
     screen: Screen,
     stage: tuple[int, int],
     times: Sequence[float],
-    long: float,
+    exposed: tuple[float, float],
     black: Sequence[float],
     say: Say,
 ) -> Flicker:
-    """Photograph white several times at each of some short shutter times."""
+    """Photograph white several times at each of some short shutter times, up to that of the ramp."""
+    long, aperture = exposed
     usable = [time for time in times if time <= min(LONGEST_S, long)] or [times[0]]
     chosen = sorted({usable[round(i)] for i in np.linspace(0, len(usable) - 1, TIMES)})
     say(f"flicker: {SHOTS} photographs at each of {len(chosen)} shutter times")
     screen.show("white", plain(stage, 255))
     levels = {}
     for time in chosen:
-        exposure = dict(setting(ISO, time))
+        exposure = dict(setting(ISO, time, aperture))
         levels[time] = [
             float(luminance(_shot(camera, screen, exposure), black, exposure)[1]) for _ in range(SHOTS)
         ]

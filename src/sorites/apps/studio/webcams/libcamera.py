@@ -16,7 +16,7 @@ from sorites.apps.studio.cameras import (
     format_value,
     whole_jpeg,
 )
-from sorites.apps.studio.webcams.settings import near, optics_of
+from sorites.apps.studio.webcams.settings import near, optics_of, with_values
 from sorites.apps.studio.webcams.video import ISOS, TIMES
 from sorites.core.errors import SoritesError
 
@@ -144,10 +144,11 @@ class LibcameraCamera:
                 finally:
                     request.release()
                 return Photo(f"frame_{number:06d}.dng", file.getvalue())
-            self._camera.capture_file(file, format="jpeg")
+            metadata = self._camera.capture_file(file, format="jpeg")
         except RuntimeError as error:
             raise CameraError(f"the camera did not deliver the photograph: {error}") from error
-        return whole_jpeg(Photo(f"frame_{number:06d}.jpg", file.getvalue()))
+        values = {**self._read(metadata), "aperture": self._optics.aperture}
+        return whole_jpeg(Photo(f"frame_{number:06d}.jpg", with_values(file.getvalue(), values)))
 
     def settle(self) -> None:
         """Wait for a frame."""

@@ -83,6 +83,14 @@ def near(key: str, wanted: float, found: float | None) -> bool:
 
 def encode(image: ImageU8, values: Mapping[str, Any]) -> bytes:
     """Encode a frame as JPEG with the values that the camera read back in its EXIF."""
+    file = io.BytesIO()
+    Pillow.fromarray(np.ascontiguousarray(image)).save(
+        file, "JPEG", quality=QUALITY, subsampling=0, exif=_exif(values)
+    )
+    return file.getvalue()
+
+
+def _exif(values: Mapping[str, Any]) -> Pillow.Exif:
     exif = Pillow.Exif()
     details = exif.get_ifd(0x8769)
     if "iso" in values:
@@ -90,8 +98,24 @@ def encode(image: ImageU8, values: Mapping[str, Any]) -> bytes:
     for tag, key in ((0x829A, "shutter"), (0x829D, "aperture")):
         if key in values:
             details[tag] = float(Fraction(values[key]).limit_denominator(_RATIONALS))
-    file = io.BytesIO()
-    Pillow.fromarray(np.ascontiguousarray(image)).save(
-        file, "JPEG", quality=QUALITY, subsampling=0, exif=exif
-    )
-    return file.getvalue()
+    return exif
+
+
+def with_values(data: bytes, values: Mapping[str, Any]) -> bytes:
+    """Return a JPEG file whose EXIF data are the values that the camera read back; its pixels stay the same.
+
+    The library of a camera module writes an ISO that is its gain in other units, and no aperture.
+
+    Raises:
+        CameraError: The file is no JPEG.
+    """
+    if data[:2] != b"\xff\xd8":
+        raise CameraError("the camera delivered no JPEG file")
+    content = _exif(values).tobytes()
+    kept, at = [data[:2], b"\xff\xe1", (len(content) + 2).to_bytes(2, "big"), content], 2
+    while data[at : at + 1] == b"\xff" and data[at + 1 : at + 2] not in (b"", b"\xda"):
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if data[at : at + 2] != b"\xff\xe1":
+            kept.append(data[at:end])
+        at = end
+    return b"".join([*kept, data[at:]])
