@@ -71,6 +71,18 @@ def test_perfect_and_blind_detectors(shot: Any, frame: Any) -> None:
     assert costs == {**dict.fromkeys(["AP50", "Cls", "Loc", "Both", "Dupe", "Bkg", "Miss", "FP", "FN"], 0.0)}
 
 
+def test_the_interval_of_ap50_does_not_leave_0_to_1(shot: Any, frame: Any) -> None:
+    """One object of six is found, after a box on the background of every image."""
+    table = frame(
+        shot(f"{k}", [box(0)], [box(100, conf=0.9), *[box(0, conf=0.5)] * (k == 0)], shift, severity)
+        for k in range(6)
+        for shift, severity in (("clean", 0.0), ("coma", 1.0))
+    )
+    for metric in (metrics.tide, metrics.mean_tide):
+        answer = metric(table, by=["model"]).filter(error="AP50")
+        assert 0 <= answer["low"].item() <= answer["value"].item() <= answer["high"].item() <= 1
+
+
 def test_images_without_an_answer_or_a_truth_are_counted_and_left_out(shot: Any, frame: Any) -> None:
     rows = [
         shot("a", [box(0)], [box(0, conf=0.9)]),

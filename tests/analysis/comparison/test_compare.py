@@ -117,6 +117,19 @@ def test_other_images_and_other_versions_are_refused(runs: Path, tmp_path: Path)
     older = changed(copied(runs / "weak", tmp_path / "older"), shifts={**info["shifts"], "jpeg": 0})
     with pytest.raises(SoritesError, match=r"jpeg \(1 and 0\)"):
         compare(runs / "base", older)
+    dials = [
+        {**dial, "options": {"kernels": "a/own.npy"}} if dial["name"] == "jpeg" else dial
+        for dial in info["suite"]["shifts"]
+    ]
+    own = changed(
+        copied(runs / "weak", tmp_path / "own"),
+        shifts={**info["shifts"], "jpeg": 0},
+        suite={**info["suite"], "shifts": dials},
+    )
+    with pytest.raises(
+        SoritesError, match=r"base has jpeg \(defaults\) and .*own has jpeg \(kernels=own.npy\)"
+    ):
+        compare(runs / "base", own)
     pillow = changed(
         copied(runs / "weak", tmp_path / "pillow"), versions={**info["versions"], "pillow": "1.0"}
     )

@@ -16,6 +16,8 @@ from sorites.core.errors import SoritesError, UnfinishedRun, UnknownName
 from sorites.core.messages import command, option
 from sorites.evaluation.combine import Folder, open_folder
 from sorites.evaluation.storage.folder import read_manifest
+from sorites.evaluation.storage.schema import RunRecord
+from sorites.evaluation.storage.variants import distinct_conditions, shift_options
 
 # --- The two sides of a comparison, and whether both have the same images
 
@@ -231,6 +233,7 @@ def _refuse_other_settings(one: Folder, two: Folder) -> None:
     shifts = [record.shifts for record in records]
     for name in shifts[0].keys() & shifts[1].keys():
         if shifts[0][name] != shifts[1][name]:
+            _refuse_other_options(one.name, two.name, name, records)
             versions = f"{shifts[0][name]} and {shifts[1][name]}"
             raise SoritesError(
                 f"{one.name} and {two.name} have different versions of {name} ({versions});"
@@ -241,6 +244,17 @@ def _refuse_other_settings(one: Folder, two: Folder) -> None:
 def _truncated(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _refuse_other_options(one: str, two: str, shift: str, records: Sequence[RunRecord]) -> None:
+    """Refuse runs with other options of a shift, such as kernels."""
+    options = [shift_options(record.suite, shift) for record in records]
+    if options[0] != options[1]:
+        first, second = (names.get(shift, shift) for names in distinct_conditions(records))
+        raise SoritesError(
+            f"{one} has {first} and {two} has {second}, which make different images; repeat one run with the"
+            " other's options."
+        )
 
 
 def _library_notes(one: Folder, two: Folder, other_versions: bool) -> list[str]:

@@ -68,7 +68,9 @@ Variant = tuple[str, str]
 
 
 def _variant(record: RunRecord, shift: str) -> Variant:
-    return str(record.shifts[shift]), json.dumps(_options(record.suite, shift), sort_keys=True, default=str)
+    return str(record.shifts[shift]), json.dumps(
+        shift_options(record.suite, shift), sort_keys=True, default=str
+    )
 
 
 def _one_curve(shift: str, users: Sequence[RunRecord]) -> bool:
@@ -138,5 +140,6 @@ def with_conditions(record: RunRecord | None, names: Mapping[str, str]) -> RunRe
     )
 
 
-def _options(suite: Suite, shift: str) -> object:
+def shift_options(suite: Suite, shift: str) -> object:
+    """Return the options of a shift in a suite."""
     return next((dial.options for dial in suite.dials if dial.name == shift), {})

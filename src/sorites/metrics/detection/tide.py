@@ -223,9 +223,7 @@ def tide(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl
     counts = counts_of(album, resamples)
     estimates = [estimate for scene in album.scenes(keys) for estimate in costs(scene, counts, classed)]
     return _without_intervals_of_costs(
-        answer(
-            estimates, album, answer_columns(by, keys, classed), "objects", *COUNTS, then="error", least=-1.0
-        )
+        answer(estimates, album, answer_columns(by, keys, classed), "objects", *COUNTS, then="error")
     )
 
 
@@ -237,7 +235,7 @@ def mean_tide(table: Table, by: Sequence[str] = ("model",), resamples: int = RES
     This is the mean over all settings that benchmark papers report. ``n`` counts samples.
     """
     means, album, columns = mean_over_settings(table, by, resamples, costs, "error")
-    return _without_intervals_of_costs(answer(means, album, columns, then="error", least=-1.0))
+    return _without_intervals_of_costs(answer(means, album, columns, then="error"))
 
 
 def costs(scene: Scene, counts: NDArray[np.uint8], classed: bool) -> list[Estimate]:
