@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from scipy import stats
 
 import sorites
 from sorites.analysis.robust import judged
+from sorites.apps import pytest_plugin
 from sorites.core import Model
 from sorites.core.errors import InvalidOption
 from sorites.suites.suite import Suite
@@ -68,6 +70,43 @@ import numpy as np
 def first(images):
     return np.tile(np.float32([9, 0, 0, 0]), (len(images), 1))
 """
+
+
+@dataclass
+class Project:
+    """The settings of a project as pytest has them."""
+
+    home: Path
+    settings: dict[str, str]
+
+    @property
+    def rootpath(self) -> Path:
+        return self.home
+
+    @property
+    def inipath(self) -> Path:
+        return self.home / "pytest.ini"
+
+    def getini(self, name: str) -> str | None:
+        return self.settings.get(name)
+
+
+def test_settings_are_relative_to_their_file(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "names.txt").touch()
+    settings = {
+        "sorites_source": "folder:images?a=b",
+        "sorites_labels": "names.txt",
+        "sorites_limit": "16",
+    }
+    found = pytest_plugin.defaults(Project(tmp_path, settings))  # type: ignore[arg-type]
+    names = str(tmp_path / "names.txt")
+    assert found == {"source": f"folder:{tmp_path / 'images'}?a=b", "labels": names, "limit": 16}
+    others = {"sorites_source": "stamps", "sorites_labels": "imagenet-r"}
+    found = pytest_plugin.defaults(Project(tmp_path, others))  # type: ignore[arg-type]
+    assert found == {"source": "stamps", "labels": "imagenet-r"}
+    with pytest.raises(pytest.UsageError, match="whole number"):
+        pytest_plugin.defaults(Project(tmp_path, {"sorites_limit": "some"}))  # type: ignore[arg-type]
 
 
 class Reports:

@@ -16,6 +16,8 @@ from sorites.core.errors import UnknownName
         ("source", "animals", ["cat/1.png"], "folder:animals"),
         ("source", "shards", ["0.tar"], "webdataset:shards"),
         ("source", "set", ["data.yaml"], "yolo:set"),
+        ("source", "hub", ["README.md", "data/test-00000-of-00001.parquet"], "hf:hub"),
+        ("source", "listed", ["test/1.png", "test/metadata.jsonl"], "hf:listed"),
         ("source", "imagenet-c", ["blur/defocus_blur/1/n01440764/1.JPEG"], "variants:imagenet-c"),
         ("source", "imagenet-c", ["jpeg/1/n01440764/1.JPEG"], "variants:imagenet-c"),
         ("source", "list.csv", [], "csv:list.csv"),

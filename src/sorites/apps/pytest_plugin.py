@@ -32,8 +32,28 @@ def assert_robust(pytestconfig: pytest.Config) -> Callable[..., Verdict]:
     """Return ``sorites.assert_robust`` with the settings of the project as defaults."""
     from sorites.analysis.robust import assert_robust as check
 
-    given = {name.removeprefix("sorites_"): pytestconfig.getini(name) for name in SETTINGS}
-    defaults: dict[str, Any] = {name: value for name, value in given.items() if value}
-    if "limit" in defaults:
-        defaults["limit"] = int(defaults["limit"])
-    return functools.partial(check, **defaults)
+    return functools.partial(check, **defaults(pytestconfig))
+
+
+def defaults(config: pytest.Config) -> dict[str, Any]:
+    """Return the settings of the project as arguments; paths are relative to the file of the settings.
+
+    Raises:
+        pytest.UsageError: The limit is not a whole number.
+    """
+    from sorites.core.specs import split_spec
+
+    home = config.rootpath if config.inipath is None else config.inipath.parent
+    given = {name.removeprefix("sorites_"): config.getini(name) for name in SETTINGS}
+    found: dict[str, Any] = {name: value for name, value in given.items() if value}
+    if "limit" in found:
+        if not found["limit"].strip().isdecimal():
+            raise pytest.UsageError(f"sorites_limit: expected a whole number, got {found['limit']!r}")
+        found["limit"] = int(found["limit"])
+    if "labels" in found and (home / found["labels"]).is_file():
+        found["labels"] = str(home / found["labels"])
+    if "source" in found:
+        name, place = split_spec(found["source"])
+        if place and (home / place.partition("?")[0]).exists():
+            found["source"] = f"{name}:{home / place}"
+    return found

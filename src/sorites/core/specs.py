@@ -99,6 +99,10 @@ _FOLDERS: Mapping[str, Mapping[str, str]] = {
         "dataset_dict.json": "hf:{}",
         "state.json": "hf:{}",
         "metadata.jsonl": "hf:{}",
+        "metadata.parquet": "hf:{}",
+        "*/metadata.jsonl": "hf:{}",
+        "*/metadata.parquet": "hf:{}",
+        "data/*.parquet": "hf:{}",  # a dataset of the hub
         "labels.npy": "variants:{}",
         "*/1/*/*": "variants:{}",  # corruption/severity/class/image
         "*/*/1/*/*": "variants:{}",  # and below a group of corruptions

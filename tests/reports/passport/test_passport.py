@@ -79,6 +79,7 @@ def test_files_agree_and_are_escaped(home: Path) -> None:
     assert problems(home / "p/passport.json", "passport") == []
     record = (home / "p/robustness_record.md").read_text()
     assert "not a certificate" in record
+    assert "not its wording" in record
     assert all(f"| {title(dial.shift)} |" in record for dial in found.dials)
     card = (home / "p/model_card.md").read_text()
     assert found.hash[:16] in card

@@ -16,12 +16,11 @@ from sorites.reports.passport.card import alarm_sentences, share, shift_count
 RECORD_NAME = "robustness_record.md"
 PROVIDER = "*To be stated by the provider.*"
 STATEMENT = (
-    "This record is evidence of one measurement. It is not a certificate, a conformity assessment"
-    " or legal advice,"
-    " and nobody has approved it. It follows the headings of Regulation (EU) 2024/1689 (AI Act), Annex IV and"
-    " Article 15, and of ISO/IEC TR 24029-1:2021, so that its numbers can be copied to where such"
-    " documents ask"
-    " for them. Passages in italics are left to the provider."
+    "This record is evidence of one measurement. It is not a certificate, a conformity assessment or legal"
+    " advice, and nobody has approved it. It follows the headings of Regulation (EU) 2024/1689 (AI Act),"
+    " Annex IV and Article 15, and the steps of ISO/IEC TR 24029-1:2021, whose names here are not its"
+    " wording, so that its numbers can be copied to where such documents ask for them. Passages in italics"
+    " are left to the provider."
 )
 
 
