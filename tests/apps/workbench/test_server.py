@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 import shlex
@@ -51,6 +52,12 @@ def key(client: httpx.Client) -> str:
 
 def pixels(data: bytes) -> np.ndarray:
     return np.asarray(Pillow.open(io.BytesIO(data)).convert("RGB"))
+
+
+def test_the_page_is_small(served: str) -> None:
+    with httpx.Client(base_url=served) as client:
+        files = [client.get(name).content for name in ("", *PAGE_FILES)]
+    assert sum(len(gzip.compress(data)) for data in files) < 100_000
 
 
 def test_pages_and_images(client: httpx.Client, key: str, workbench: Workbench, finished: Path) -> None:
@@ -356,11 +363,18 @@ def test_pages_that_belong_to_no_run_are_found_and_nothing_else(
     (beside / "passport.html").write_text("<p>passport</p>")
     (beside / "notes.html").write_text("private")
     (beside / "report.html").symlink_to(beside / "nowhere")
+    (beside.parent / "elsewhere.html").write_text("elsewhere")
+    (beside / "compare.html").symlink_to(beside.parent / "elsewhere.html")
     (found,) = client.get("runs").json()["pages"]
     assert (found["folder"], found["pages"]) == (str(beside), ["passport.html"])
     sent = client.get("page", params={"run": found["key"], "name": "passport.html"})
     assert sent.text == "<p>passport</p>"
-    for of, name in ((found["key"], "notes.html"), (key, "passport.html"), ("", "passport.html")):
+    for of, name in (
+        (found["key"], "compare.html"),
+        (found["key"], "notes.html"),
+        (key, "passport.html"),
+        ("", "passport.html"),
+    ):
         assert client.get("page", params={"run": of, "name": name}).status_code == 404
     shutil.rmtree(beside.parent)
 

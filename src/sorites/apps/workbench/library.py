@@ -194,7 +194,12 @@ class RunEntry:
 
 def pages_in(folder: Path) -> list[str]:
     """Return the names of the pages in a folder."""
-    return [name for name in PAGES if (folder / name).is_file()]
+    return [name for name in PAGES if _is_inside(folder, name)]
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    """Return whether a folder has a file of that name, and not a link to one elsewhere."""
+    return (folder / name).is_file() and (folder / name).resolve().parent == folder.resolve()
 
 
 def _state(folder: Path) -> tuple[int, int]:
@@ -242,8 +247,7 @@ class Library:
     def page(self, key: str, name: str) -> Path | None:
         """Return the path of a page in a folder with this key, None if there is none."""
         folders = {_key(folder): folder for folder in self._walked()} if name in PAGES else {}
-        path = folders[key] / name if key in folders else None
-        return path if path is not None and path.is_file() else None
+        return folders[key] / name if key in folders and _is_inside(folders[key], name) else None
 
     def _walked(self) -> list[Path]:
         return [below for folder in self._folders for below in _walk(folder)]
