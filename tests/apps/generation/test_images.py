@@ -138,6 +138,9 @@ def test_a_folder_of_other_images_is_refused(tiny: Pipe, sliders: Shelf, tmp_pat
         make_images(tiny, some, (0.0, 1.0), [1], tmp_path, replace(FEW, guidance=3.0), "png")
     more = make_images(tiny, some, (0.0, 1.0, 2.0), [1, 2], tmp_path, FEW, "png")
     assert len(more) == 6
+    axes = axes_of([("snow", [1.0]), ("night", [1.0])])
+    with pytest.raises(SoritesError, match="images along single sliders"):
+        make_pairs(tiny, sliders, axes, [1], tmp_path, FEW, kind="png")
 
 
 def test_a_call_that_drew_nothing_does_not_hold_the_folder(
@@ -192,6 +195,8 @@ def test_two_sliders_make_a_grid_that_the_reader_of_the_benchmark_reads(
         assert min(page.size) > 3 * 96
     assert make_pairs(tiny, some, axes, [1, 2], tmp_path, FEW, sheet, "png").equals(rows)
     assert "18 images" in check_generated(tmp_path)
+    with pytest.raises(SoritesError, match="images along two sliders at once"):
+        make_images(tiny, some, (0.0, 1.0), [1], tmp_path, FEW, "png")
     for wrong in ([("snow", [1.0])], [("snow", [1.0]), ("snow", [2.0])], [("snow", [0.0]), ("night", [1.0])]):
         with pytest.raises(SoritesError):
             axes_of(wrong)

@@ -21,6 +21,7 @@ from sorites.apps.generation.provenance import encode_image
 from sorites.apps.generation.safety import Checker
 from sorites.apps.generation.sliders import LIBRARIES, PROMPT
 from sorites.apps.generation.spread import Spread
+from sorites.core.compositions import TIMES
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
@@ -39,7 +40,7 @@ from sorites.io.decode import decode
 from sorites.io.digests import read_sealed, write_sealed
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 from sorites.io.listed import FILES, RESTORE, write_listed
-from sorites.sources.papers.cns_bench import scale_name
+from sorites.sources.papers.cns_bench import SHEETS, scale_name
 from sorites.sources.written import GENERATED
 
 # A shift, a class and some seeds.
@@ -137,6 +138,7 @@ def make_images(
     order = Order(shelf, settings, out, how, kind, prompt, by_text, batch, embedded_facts(facts))
     with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
+        refuse_other_kind(out, is_grid=False)
         claim(out, facts)
         write_classes(shelf, out)
         known = known_digests(out, GENERATED)
@@ -343,6 +345,17 @@ def claim(out: Path, facts: dict[str, Any]) -> None:
         sliders = {**before.get("sliders", {}), **facts["sliders"]}
         facts = {**facts, "sliders": sliders, FILES: before.get(FILES, {})}
     write_sealed(facts, out / RECORD)
+
+
+def refuse_other_kind(out: Path, is_grid: bool) -> None:
+    """Raise an error if a folder has images of grids and others are to be drawn, or the other way round.
+
+    The annotations of a folder list its images along single sliders, so that readers would leave out a grid.
+    """
+    folders = (folder for folder in out.iterdir() if folder.is_dir() and folder.name != SHEETS)
+    if any((TIMES in folder.name) != is_grid and any(folder.glob("*/seed_*")) for folder in folders):
+        kind = "single sliders" if is_grid else "two sliders at once"
+        raise SoritesError(f"{out} has images along {kind}; use another {option('out', 'DIR')} for these")
 
 
 def _difference(before: Mapping[str, Any], facts: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from sorites.apps.generation.images import (
     embedded_facts,
     finish,
     image_facts,
+    refuse_other_kind,
     shared_facts,
     write_classes,
 )
@@ -123,6 +124,7 @@ def make_pairs(
     facts = shared_facts(pipe, chosen, how, PROMPT)
     with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
+        refuse_other_kind(out, is_grid=True)
         claim(out, facts)
         write_classes(chosen, out)
         known = known_digests(out, GENERATED)
