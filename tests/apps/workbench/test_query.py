@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import sorites
+from sorites.apps.workbench.library import sorted_out
 from sorites.apps.workbench.query import parse_query
 from sorites.core.errors import SoritesError
 
@@ -86,3 +87,11 @@ def test_a_filter_selects_what_polars_does(
 def test_what_is_no_query_is_refused(text: str, images: pl.DataFrame) -> None:
     with pytest.raises(SoritesError):
         parse_query(text).apply(images)
+
+
+def test_an_argument_that_is_neither_a_folder_nor_a_model_is_refused(tmp_path: Path) -> None:
+    assert sorted_out([str(tmp_path), "lite0", "b=onnx:b.onnx"]) == ([tmp_path], ["lite0", "b=onnx:b.onnx"])
+    with pytest.raises(SoritesError, match=r"'nowhere' is not a folder, and not a model either: .*'nowhere'"):
+        sorted_out(["nowhere"])
+    with pytest.raises(SoritesError, match="timm:resnet50"):
+        sorted_out(["resnet50"])

@@ -16,10 +16,11 @@ import polars as pl
 from sorites import metrics
 from sorites.analysis.images import wide
 from sorites.apps.workbench.query import Query
-from sorites.core import ImageU8, SettingValue
-from sorites.core.errors import SoritesError
+from sorites.core import MODELS, ImageU8, SettingValue
+from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.rng import digest
 from sorites.core.shard_index import PREDICTIONS
+from sorites.core.specs import named_spec, split_spec
 from sorites.core.table import read
 from sorites.evaluation import fit
 from sorites.evaluation import plan as plans
@@ -234,6 +235,15 @@ def sorted_out(items: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Return the folders and the specs of models among arguments of the command.
 
     A folder that exists is a folder of runs; anything else is the spec of a model.
+
+    Raises:
+        SoritesError: An argument is neither a folder nor the spec of a known kind of model.
     """
     folders = [Path(item) for item in items if Path(item).is_dir()]
-    return folders, [item for item in items if not Path(item).is_dir()]
+    models = [item for item in items if not Path(item).is_dir()]
+    for item in models:
+        try:
+            MODELS.get(split_spec(named_spec(item)[1])[0])
+        except UnknownName as error:
+            raise SoritesError(f"{item!r} is not a folder, and not a model either: {error}") from None
+    return folders, models
