@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote_plus, unquote, urldefrag, urlsplit
 
 import pytest
@@ -129,30 +130,26 @@ TYPED = {
 }
 
 
-def searched(address: str, chromium: Path, asked: Iterable[str]) -> dict[str, list[str]]:
+def searched(address: str, browser: Any, asked: Iterable[str]) -> dict[str, list[str]]:
     """Type each text into the search of the site; return the pages of its first three results."""
-    from playwright.sync_api import sync_playwright
-
     found = {}
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"])
-        page = browser.new_page()
-        for text in asked:
-            page.goto(f"{address}/search.html?q={quote_plus(text)}")
-            page.wait_for_function(
-                "document.querySelector('.search-summary') && /found|did not match/.test(document.querySelector('.search-summary').innerText)",
-                timeout=120_000,
-            )
-            links = page.eval_on_selector_all(
-                "ul.search li > a", "found => found.slice(0, 3).map(a => a.getAttribute('href'))"
-            )
-            found[text] = [re.split(r"\.html", link)[0] for link in links]
-        browser.close()
+    page = browser.new_page()
+    page.set_default_timeout(120_000)
+    for text in asked:
+        page.goto(f"{address}/search.html?q={quote_plus(text)}")
+        page.wait_for_function(
+            "document.querySelector('.search-summary') && /found|did not match/.test(document.querySelector('.search-summary').innerText)"
+        )
+        links = page.eval_on_selector_all(
+            "ul.search li > a", "found => found.slice(0, 3).map(a => a.getAttribute('href'))"
+        )
+        found[text] = [re.split(r"\.html", link)[0] for link in links]
+    page.close()
     return found
 
 
-def test_the_search_of_the_site_answers_every_question(address: str, chromium: Path) -> None:
-    found = searched(address, chromium, [*(one.question for one in questions()), *TYPED])
+def test_the_search_of_the_site_answers_every_question(address: str, browser: Any) -> None:
+    found = searched(address, browser, [*(one.question for one in questions()), *TYPED])
     right = {one.question: (f"generated/questions/{one.name}",) for one in questions()} | TYPED
     assert {text: pages for text, pages in found.items() if not set(pages) & set(right[text])} == {}
 
@@ -170,19 +167,15 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
         return found.read().decode("utf-8")
 
 
-def test_ten_pages_are_accessible_and_fit_a_phone(address: str, chromium: Path, axe: str) -> None:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"])
-        for width in (390, 1280):
-            page = browser.new_page(viewport={"width": width, "height": 900})
-            page.set_default_timeout(120_000)
-            for name in LOOKED_AT:
-                page.goto(f"{address}/{name}.html")
-                page.evaluate(axe)
-                found = page.evaluate("axe.run()")
-                assert [fault["id"] for fault in found["violations"]] == [], (name, width)
-                assert len(found["passes"]) > 10
-                assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-        browser.close()
+def test_ten_pages_are_accessible_and_fit_a_phone(address: str, browser: Any, axe: str) -> None:
+    for width in (390, 1280):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.set_default_timeout(120_000)
+        for name in LOOKED_AT:
+            page.goto(f"{address}/{name}.html")
+            page.evaluate(axe)
+            found = page.evaluate("axe.run()")
+            assert [fault["id"] for fault in found["violations"]] == [], (name, width)
+            assert len(found["passes"]) > 10
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        page.close()

@@ -98,10 +98,9 @@ def test_what_is_no_query_is_refused(text: str, images: pl.DataFrame) -> None:
         parse_query(text).apply(images)
 
 
-def test_arguments_are_folders_or_models(tmp_path: Path) -> None:
-    assert sorted_out([str(tmp_path), "lite0", "mine=onnx:a.onnx"]) == (
-        [tmp_path],
-        ["lite0", "mine=onnx:a.onnx"],
-    )
-    with pytest.raises(SoritesError, match="there is no such folder, and no model named"):
-        sorted_out([str(tmp_path / "nowhere")])
+def test_an_argument_that_is_neither_a_folder_nor_a_model_is_refused(tmp_path: Path) -> None:
+    assert sorted_out([str(tmp_path), "lite0", "b=onnx:b.onnx"]) == ([tmp_path], ["lite0", "b=onnx:b.onnx"])
+    with pytest.raises(SoritesError, match=r"'nowhere' is not a folder, and not a model either: .*'nowhere'"):
+        sorted_out(["nowhere"])
+    with pytest.raises(SoritesError, match="timm:resnet50"):
+        sorted_out(["resnet50"])

@@ -300,7 +300,7 @@ def sorted_out(items: Sequence[str]) -> tuple[list[Path], list[str]]:
     A folder that exists is a folder of runs; anything else is the spec of a model.
 
     Raises:
-        SoritesError: An argument is neither.
+        SoritesError: An argument is neither a folder nor the spec of a known kind of model.
     """
     folders = [Path(item) for item in items if Path(item).is_dir()]
     models = [item for item in items if not Path(item).is_dir()]
@@ -308,5 +308,5 @@ def sorted_out(items: Sequence[str]) -> tuple[list[Path], list[str]]:
         try:
             MODELS.get(split_spec(named_spec(item)[1])[0])
         except UnknownName as error:
-            raise SoritesError(f"{item}: there is no such folder, and {error}") from error
+            raise SoritesError(f"{item!r} is not a folder, and not a model either: {error}") from None
     return folders, models
