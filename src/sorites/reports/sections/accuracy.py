@@ -305,9 +305,8 @@ def numbers(view: View) -> Section | None:
         [_numbers_line(view, row) for row in rows],
         text=3,
     )
-    folded = tag(
-        "details", tag("summary", f"Accuracy by model, shift and severity ({count(len(rows))} rows)"), table
-    )
+    summary = f"Accuracy by model, shift and severity ({several(len(rows), 'row')})"
+    folded = tag("details", tag("summary", summary), table)
     return Section(
         "All accuracies as numbers",
         folded,

@@ -149,8 +149,8 @@ def _dot(row: Mapping[str, Any]) -> Dot:
 # figure 8)
 
 CONVENTIONS = {
-    "fpr95_ood_pos": "FPR95, OOD positive: in-distribution images flagged at 95 % detected OOD images",
-    "fpr95_id_pos": "FPR95, in-distribution positive: OOD images missed at 95 % accepted ID images",
+    "fpr95_ood_pos": "FPR95, OOD positive: In-distribution images flagged where 95 % of OOD images are",
+    "fpr95_id_pos": "FPR95, in-distribution positive: OOD images passed where 95 % of the ID images are",
 }
 # The in-distribution images are those of the AUROC: all clean images of known classes, whether the model
 # classifies them correctly or not (OpenOOD). ImageNet-ES compares with correctly classified images.
@@ -306,7 +306,7 @@ def _table(
     ]
     in_distribution = same(row["id"] for cells_of_scorer in cells.values() for row in cells_of_scorer if row)
     about = (
-        f"{title.split(': ')[1].capitalize()}, in % with 95 % intervals; 0 is best. Against {in_distribution}"
+        f"{title.split(': ')[1]}, in % with 95 % intervals; 0 is best. Against {in_distribution}"
         f" {words}; n counts OOD images. A group pools the images of its sets. The scorer with the"
         " lowest mean comes first."
     )
