@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -77,3 +80,25 @@ def test_neighbours_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
     whole = nearest(ROWS, generated, names, known)
     monkeypatch.setattr(check, "ROWS_PER_SEARCH", 3)
     assert nearest(ROWS, generated, names, known).equals(whole)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rule": "papr"}, "Did you mean paper"),
+        ({"thresholds": "calibrated"}, "must be published or a file"),
+        ({"thresholds": "nowhere.toml"}, "nowhere.toml"),
+        ({"real": Path("nowhere")}, "no images found in nowhere"),
+    ],
+)
+def test_mistakes_are_found_before_images_are_encoded(
+    options: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encoded(*_: object) -> None:
+        raise AssertionError("images were encoded")
+
+    ROWS.write_parquet(tmp_path / check.MANIFEST)
+    monkeypatch.setattr(check, "features", encoded)
+    monkeypatch.setattr(check.core, "encoder", encoded)
+    with pytest.raises(SoritesError, match=said):
+        check.check_images(tmp_path, "toy", **options)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.analysis.filter.encoders import load_image_encoder
+from sorites.analysis.filter.filtering import RULES
 from sorites.analysis.filter.rules import is_kept, read_thresholds, similarities_of_features
 from sorites.apps.generation.concepts import shift_words
 from sorites.apps.generation.images import BY_TEXT, MANIFEST
-from sorites.core.errors import SoritesError
+from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import imagenet, labels
 from sorites.core.messages import command, option
 from sorites.core.samples import ImageU8
@@ -325,6 +326,15 @@ def check_images(
         softmax: Apply a softmax to the features of the filter's second encoder, as the released code does.
     """
     rows = manifest(folder)
+    if rule not in RULES:
+        raise UnknownName("rule", rule, RULES, "Available: paper, code, text.")
+    limits = read_thresholds(thresholds).values
+    if limits is None:
+        raise SoritesError(
+            f"{option('thresholds', None)} must be published or a file; calibration needs manual "
+            f"labels: {command('filter', 'RUN')}"
+        )
+    known = [] if real is None else _real_images(real)
     judge = core.encoder(encoder)
     encode, _ = load_image_encoder(second or encoder)
 
@@ -337,31 +347,37 @@ def check_images(
     paths = rows["path"].to_list()
     joint_features, own_features = features(folder, paths, joint), features(folder, paths, alone)
     with_alignment = aligned(rows, directions(joint_features, "images"), judge.texts)
-    limits = read_thresholds(thresholds).values
-    if limits is None:
-        raise SoritesError(
-            f"{option('thresholds', None)} must be published or a file; calibration needs manual "
-            f"labels: {command('filter', 'RUN')}"
-        )
     filtered = cut(rows, joint_features, own_features, judge.texts, limits, rule, softmax)
     return Checked(
         rises(with_alignment),
         filtered,
         None
         if real is None
-        else _nearest(rows, own_features, real, alone, out or folder / "nearest.parquet"),
+        else _nearest(rows, own_features, (real, known), alone, out or folder / "nearest.parquet"),
     )
+
+
+def _real_images(folder: Path) -> list[str]:
+    """Return the images below a folder of real images."""
+    names = sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.name.lower().endswith(SUFFIXES)
+    )
+    if not folder.is_dir() or not names:
+        raise SoritesError(f"{option('real', None)}: no images found in {folder}")
+    return names
 
 
 def _nearest(
-    rows: pl.DataFrame, own_features: NDArray[np.floating], real: Path, alone: Images, out: Path
+    rows: pl.DataFrame,
+    own_features: NDArray[np.floating],
+    real: tuple[Path, Sequence[str]],
+    alone: Images,
+    out: Path,
 ) -> Path:
-    names = sorted(
-        path.relative_to(real).as_posix() for path in real.rglob("*") if path.name.lower().endswith(SUFFIXES)
-    )
-    if not real.is_dir() or not names:
-        raise SoritesError(f"{option('real', None)}: no images found in {real}")
-    generated, known = (directions(part, "images") for part in (own_features, features(real, names, alone)))
+    folder, names = real
+    generated, known = (directions(part, "images") for part in (own_features, features(folder, names, alone)))
     table = nearest(rows, generated, names, known)
     buffer = io.BytesIO()
     table.write_parquet(buffer)
