@@ -185,7 +185,7 @@ def _risks(passport: Passport) -> list[str]:
     return [
         f"- Self-knowledge: {'; '.join(risks)}",
         *(f"- {text[0].upper()}{text[1:]}" for text in alarm_sentences(passport)),
-        *([f"- AUROC of {passport.knows.scorer}: {', '.join(ood)}"] if ood else []),
+        *([f"- AUROC of the OOD score {passport.knows.scorer}: {', '.join(ood)}"] if ood else []),
     ]
 
 

@@ -398,7 +398,10 @@ def _knows(passport: Passport) -> Html:
         tag("li", f"If it answers {100 * kept.coverage:.0f} %, its error is {share(kept)}.")
         for kept in passport.knows.risk
     ]
-    why = f"AUROC of {scorer}: 1 separates all OOD images from in-distribution images, 0.5 is chance."
+    why = (
+        f"AUROC of the OOD score {scorer}: 1 separates all OOD images from in-distribution images,"
+        " 0.5 is chance."
+    )
     parts = [tag("p", why, cls="about"), tag("dl", *areas, cls="figures"), tag("ul", *risks, cls="told")]
     if told := alarm_sentences(passport):
         rule = (
