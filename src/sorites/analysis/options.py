@@ -250,7 +250,9 @@ class GuardOptions(Options):
 class GuardCheckOptions(ImageOptions):
     """Options of ``guard check``."""
 
-    file: str | Path = declare(help="A guard: guard.json.", metavar="FILE", argument=True, parse=Path)
+    file: str | Path = declare(
+        help="A guard: guard.json, or its folder.", metavar="FILE", argument=True, parse=Path
+    )
     source: str = declare(help="New images: folder:PATH.", metavar="NAME[:PATH]")
     limit: int | None = declare(
         None, "Use only the first N samples of a fixed random order.", metavar="N", kind=int, low=1

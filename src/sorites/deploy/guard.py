@@ -56,7 +56,7 @@ class Guard:
     """A model with its scorer and threshold.
 
     Args:
-        path: ``guard.json``; ``guard.onnx`` must be beside it.
+        path: ``guard.json``, or its folder; ``guard.onnx`` must be beside it.
         threads: Threads of ONNX Runtime. With 1, as in the run, scores do not depend on the machine's cores.
 
     Raises:
@@ -64,9 +64,9 @@ class Guard:
     """
 
     def __init__(self, path: str | Path, threads: int = 1) -> None:
-        from sorites.deploy.record import GRAPH, read, read_bytes  # its dataclasses take half of the import
+        from sorites.deploy.record import GRAPH, NAME, read, read_bytes  # takes half of the import
 
-        self.path = Path(path)
+        self.path = Path(path) / NAME if Path(path).is_dir() else Path(path)
         self.record: GuardRecord = read(self.path)
         graph = read_bytes(self.path.parent / GRAPH, self.record.files.get(GRAPH))
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -161,6 +161,7 @@ def test_prediction_sets_cover_the_class(run: Run, made: Path) -> None:
     # Clean images chose the threshold of the sets: the share is at least 90 % and less than one rank more.
     assert 0.9 <= np.mean(covered) <= 0.9 + 2 / 121
     assert guard.record.coverage == 0.9
+    assert Guard(made.parent).path == made
 
 
 def test_a_changed_file_is_refused(made: Path, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def check_guard(
     """Check a guard on new images: its alarm rate, its risk, and whether scores and features have drifted.
 
     Args:
-        file: A guard: guard.json.
+        file: A guard: guard.json, or its folder.
         source: New images: folder:PATH.
         limit: Use only the first N samples of a fixed random order.
         rate: Rate at which all tests together raise a false alarm if nothing has changed.
