@@ -187,7 +187,7 @@ AGAIN_SECONDS = 10.0
 
 @dataclass
 class _Phases:
-    """Where to say what is done, and the innermost phase at the moment."""
+    """The listener to long phases, and the innermost phase at the moment."""
 
     say: Say
     now: str = ""
