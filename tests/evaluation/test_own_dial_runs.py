@@ -191,5 +191,5 @@ def test_worker_processes_and_a_kill_change_nothing(home: Path) -> None:
     assert first["probe"].sum() > 100
     assert_frame_equal(first, rows(home / "two"))
     assert_frame_equal(first, rows(home / "killed"))
-    assert "shift fade: 0.5, 1.0, 1.5, 2.0 (light, a dial of its samples)" in typed(home, "check", "s.toml")
+    assert "shift fade: 0.5, 1, 1.5, 2 (light, a dial of its samples)" in typed(home, "check", "s.toml")
     assert "complete" in typed(home, "check", "one")

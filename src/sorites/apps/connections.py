@@ -37,9 +37,9 @@ class Connection(H11Protocol):
     def busy(self) -> bool:
         """True if a complete request is being answered."""
         cycle = self.cycle
-        return (
-            cycle is not None and not cycle.response_complete and self.conn.their_state is not h11.SEND_BODY
-        )
+        if self._refused or cycle is None:
+            return False
+        return not cycle.response_complete and self.conn.their_state is not h11.SEND_BODY
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline of the first request, or refuse the connection."""
@@ -152,11 +152,15 @@ class Connection(H11Protocol):
         reply = h11.Response(status_code=status, headers=headers, reason=status.phrase.encode())
         self.transport.write(self.conn.send(reply) + self.conn.send(h11.EndOfMessage()))
         self._abandon_cycle()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-            self._watch()
-        else:
+        if not self.transport.can_write_eof():
             self.transport.close()
+            return
+        try:
+            self.transport.write_eof()
+        except OSError:  # the client is gone
+            self.drop()
+        else:
+            self._watch()
 
     def _abandon_cycle(self) -> None:
         """Tell the application that nobody waits for its answer."""
