@@ -133,8 +133,9 @@ def test_a_tracker_that_cannot_start_is_named(error: Exception, expected: type[S
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_mlflow_stores_in_sqlite(run: sorites.Run, tmp_path: Path) -> None:
+def test_mlflow_stores_in_sqlite(run: sorites.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = peer("mlflow")
+    monkeypatch.chdir(tmp_path)  # beside a database, artifacts go to the current folder
     peer("alembic")
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     where = sorites.log(run, f"mlflow:{uri}")
