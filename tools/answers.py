@@ -71,7 +71,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Printed:
-    """What a command printed, from the last ones, without its first lines, which may name paths of this machine."""
+    """Lines that a command printed; the first ``skip``, which may name local paths, are left out."""
 
     command: int = -1
     lines: int = 22

@@ -31,7 +31,7 @@ class ComparedSide(Strict):
     version: str
     """Its version, a hash of weights and preprocessing."""
     runs: tuple[RunEvidence, ...]
-    """What its numbers rest on."""
+    """The runs of its numbers, with the digests of their files."""
 
 
 class ComparisonDocument(Strict):
@@ -58,7 +58,7 @@ class ComparisonDocument(Strict):
     gate: Gate | None
     """The rules, if there are any."""
     notes: tuple[str, ...]
-    """What was printed beside the numbers."""
+    """The notes that were printed beside the numbers."""
     dials: tuple[dict[str, Any], ...]
     """One row per shift, as in ``Comparison.dials``."""
     settings: tuple[dict[str, Any], ...]

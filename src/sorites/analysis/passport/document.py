@@ -289,7 +289,7 @@ class BoxPassport(Strict):
     dials: tuple[BoxDial, ...]
     """One entry per shift."""
     tide: tuple[ErrorCost, ...]
-    """What each kind of error costs."""
+    """The AP at IoU .5 that each kind of error costs."""
     weakest: tuple[str, ...]
     """The shifts with the greatest ``lost``."""
     knows: BoxKnowledge | None
