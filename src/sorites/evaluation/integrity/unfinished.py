@@ -14,7 +14,7 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError
-from sorites.core.messages import option
+from sorites.core.messages import noun, option
 from sorites.evaluation.plan import Unit
 from sorites.evaluation.storage.folder import MANIFEST_FILE, read_manifest, sampled_by
 from sorites.evaluation.storage.record import read_record
@@ -98,7 +98,8 @@ NEXT = f"repeat the run to finish it, or add {option('partial')} to use everythi
 
 def _shift_counts_text(shifts: Mapping[str, tuple[int, int]], most: int = 6) -> str:
     parts = [f"{shift} ({done} of {of} samples done)" for shift, (done, of) in list(shifts.items())[:most]]
-    return ", ".join(parts) + (f" and {len(shifts) - most} more shifts" if len(shifts) > most else "")
+    more = len(shifts) - most
+    return ", ".join(parts) + (f" and {more} more {noun(more, 'shift')}" if more > 0 else "")
 
 
 def unfinished(run: str | Path) -> Unfinished | None:
